@@ -78,7 +78,7 @@ class Settings:
         return cls(
             database_url=_database_url(environ),
             data_dir=Path(data_dir).expanduser() if data_dir else None,
-            host=environ.get("ETT_HOST") or cls.host,
+            host=environ.get("ETT_HOST") or "127.0.0.1",
             port=_integer(environ, "ETT_PORT", 8080, high=65_535),
             lateness_ns=_integer(environ, "ETT_LATENESS_S", 900, high=31 * 86_400) * SECOND_NS,
             hang_ns=_integer(environ, "ETT_HANG_S", 600, low=1, high=31 * 86_400) * SECOND_NS,
