@@ -1,0 +1,332 @@
+"""One attempt booked: from its events and what the attempts before it left, to its segments and sums.
+
+The chain of attempts is causal: an attempt depends on its own events, on the `Carry` of the one before and
+on when the next one starts (`Link`), so that new events re-book only what they can change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fleet_ett.core import causes, facts, path, places, repeats, silence
+from fleet_ett.core.coverage import Coverage
+from fleet_ett.core.identity import Delivered, unique
+from fleet_ett.core.segments import Segments
+from fleet_ett.core.summary import AttemptSummary, book
+from fleet_ett.core.taxonomy import GAP
+from fleet_ett.core.tiles import Bounds, Names, Tiles, rank_tiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ett_collector.wire import Event
+    from numpy.typing import NDArray
+
+    from fleet_ett.core.facts import Facts
+    from fleet_ett.core.places import Labels
+    from fleet_ett.core.policy import Policy
+    from fleet_ett.core.repeats import Repeats
+    from fleet_ett.core.segments import Cell, Held, Work
+    from fleet_ett.core.steps import StepBatch, Steps
+    from fleet_ett.core.track import Track
+
+attempt_start = facts.attempt_start
+
+
+class Unbalanced(AssertionError):  # noqa: N818 - the books do not balance
+    """The segments of an attempt do not tile its time: a bug, named with its job, never a figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """What an attempt leaves to the next: coverage of the data, work keys seen, GPUs held."""
+
+    coverage: Coverage = field(default_factory=Coverage)
+    work_keys: frozenset[str] = frozenset()
+
+    @classmethod
+    def empty(cls) -> Carry:
+        """Before the first attempt."""
+        return cls()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return {"coverage": self.coverage.to_json(), "work_keys": sorted(self.work_keys)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Carry:
+        """The carry that `to_json` wrote."""
+        return cls(Coverage.from_json(data["coverage"]), frozenset(data["work_keys"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Everything an attempt's books depend on besides its own events, `now` and the policy.
+
+    `index`: place by start, from 0. `next_start`: when the next attempt starts (ns), None for the last;
+    `next_released`: whether the hardware was given back in between.
+    """
+
+    index: int = 0
+    carry: Carry = field(default_factory=Carry)
+    next_start: int | None = None
+    next_released: bool = True
+
+    def digest(self) -> str:
+        """Equal digests and equal events give equal books (a live attempt's grow with `now`)."""
+        told = [self.index, self.carry.to_json(), self.next_start, self.next_released]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(slots=True)
+class AttemptBooks:
+    """The books of one attempt: the rows for the ledger and what the next attempt needs."""
+
+    summary: AttemptSummary
+    segments: Segments
+    carry: Carry
+    seen_before: frozenset[str]
+    windows: Windows
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The attempt's ledger rows."""
+        return self.segments.cells()
+
+    @property
+    def held(self) -> list[Held]:
+        """Who held others up."""
+        return self.segments.held()
+
+    @property
+    def work(self) -> list[Work]:
+        """Start-up work with a work key."""
+        return self.segments.work(self.seen_before)
+
+
+@dataclass(slots=True)
+class Windows:
+    """What the `goodput` view needs of the step windows: the track's step pieces by window."""
+
+    steps: Steps
+    where: repeats.Ranges
+    track: Track
+    replay: NDArray[np.bool_]
+    first: path.FirstStep
+
+
+def attribute_attempt(  # noqa: PLR0913 - an attempt's identity, its events, its place, the time, the rules
+    job: str,
+    attempt: str,
+    events: Iterable[Event | StepBatch],
+    link: Link,
+    *,
+    now: int,
+    policy: Policy,
+) -> AttemptBooks:
+    """Book one attempt.
+
+    `events`: all of the attempt, the heartbeats that name it, and the faults of its nodes; repeats are
+    dropped. `now` (ns) is the time of the question. Raises `Unbalanced` when the books do not tile the
+    attempt to the nanosecond.
+    """
+    return book_attempt(job, attempt, unique(events), link, now=now, policy=policy)
+
+
+def book_attempt(  # noqa: PLR0913
+    job: str, attempt: str, delivered: Delivered, link: Link, *, now: int, policy: Policy
+) -> AttemptBooks:
+    """`attribute_attempt` for events that are already one an identity."""
+    told = facts.collect(job, attempt, delivered)
+    bounds = _bounds(told, link, now)
+    names = Names(told.phase_names)
+    tiles, steps = rank_tiles(told, names, bounds, policy)
+    first = path.first_step(tiles, steps)
+    outcome = causes.outcome_of(told)
+    failed = not bounds.live and outcome in ("failed", "unknown")
+    track = path.job_track(told, tiles, steps, first, names, bounds, policy)
+    track = silence.fill(track, told, names, bounds, failed, policy)
+    track = track.cut(moment for moment in (first.start, first.end) if moment is not None)
+    track = track.without(policy.exclude)
+    judged = repeats.judge(told, steps, link.carry.coverage)
+    track, replay = repeats.split(track, judged, steps)
+    track, labels = places.place(track, replay, names, first, policy)
+    segments = _segments(told, track, labels, names, bounds, link, now, tiles, policy)
+    _check(told, segments, bounds, link, policy)
+    summary = _summary(told, segments, bounds, link, tiles, steps, first, judged, outcome, policy)
+    carry = Carry(judged.coverage, link.carry.work_keys | frozenset(told.work_keys))
+    return AttemptBooks(summary, segments, carry, link.carry.work_keys, Windows(steps, judged.where, track, replay, first))
+
+
+def _bounds(told: Facts, link: Link, now: int) -> Bounds:
+    end = told.end
+    if link.next_start is not None and (end is None or end > link.next_start):
+        if end is not None:
+            told.flag("overlapping_attempt", amount=end - link.next_start)
+        end = link.next_start
+    live = end is None or end > now
+    if live:
+        end = now
+    return Bounds(min(told.start, end or 0), end or 0, live)
+
+
+def _segments(  # noqa: PLR0913 - the pieces of a track and all that labels them
+    told: Facts,
+    track: Track,
+    labels: Labels,
+    names: Names,
+    bounds: Bounds,
+    link: Link,
+    now: int,
+    tiles: Tiles,
+    policy: Policy,
+) -> Segments:
+    startup = labels.headings.index("startup") if "startup" in labels.headings else -1
+    replay = labels.headings.index("replay") if "replay" in labels.headings else -1
+    repeated = (labels.heading == replay) | ((labels.heading == startup) & (link.index > 0))
+    combined = (labels.heading * (len(names.names) + 1) + track.phase) * 2 + repeated
+    found, label = np.unique(combined, return_inverse=True)
+    rows: list[tuple[str, str, str, bool]] = []
+    for code in found.tolist():
+        pair, again = divmod(code, 2)
+        heading, phase = divmod(pair, len(names.names) + 1)
+        name = names.names[phase]
+        rows.append((labels.headings[heading], name, policy.taxonomy.phase(name).owner, bool(again)))
+    gpus = np.full(len(track), told.gpus, dtype=np.int64)
+    columns = [track.start, track.end, label.astype(np.int64), track.rank, track.node, track.key, gpus, track.ahead]
+    for low, high in _gap(bounds, link, policy):
+        held = 0 if link.next_released else told.gpus
+        if not rows or rows[-1][0] != "gap":
+            rows.append(("gap", GAP, policy.taxonomy.phase(GAP).owner, False))
+        row = (low, high, len(rows) - 1, -1, -1, -1, held, False)
+        columns = [np.append(column, value) for column, value in zip(columns, row, strict=True)]
+    settled = _settled(told, tiles, bounds, link, now, policy)
+    return Segments(*columns, rows, told.node_names, told.work_keys, settled).joined()
+
+
+def _gap(bounds: Bounds, link: Link, policy: Policy) -> list[tuple[int, int]]:
+    """The stretches between this attempt's release and the next one's start, exclusions taken out."""
+    if link.next_start is None or link.next_start <= bounds.end:
+        return []
+    pieces = [(bounds.end, link.next_start)]
+    for low, high in policy.exclude:
+        pieces = [p for a, b in pieces for p in ((a, min(b, low)), (max(a, high), b)) if p[1] > p[0]]
+    return pieces
+
+
+def _settled(told: Facts, tiles: Tiles, bounds: Bounds, link: Link, now: int, policy: Policy) -> int:
+    """Until when (ns) no event that may still come can change the books of this attempt."""
+    late = now - policy.lateness_ns
+    heard = [told.last_seen[node] for node in told.node_names if node in told.last_seen]
+    until = max(late, min(min(heard, default=0), bounds.end))
+    flying = tiles.start[tiles.in_flight]
+    if bounds.live and len(flying):
+        until = min(until, int(flying.min()))
+    end = bounds.end if link.next_start is None else max(bounds.end, min(link.next_start, max(late, bounds.end)))
+    return min(until, end) if until < bounds.end else end
+
+
+def _check(told: Facts, segments: Segments, bounds: Bounds, link: Link, policy: Policy) -> None:
+    """The law of conservation, at run time: the segments tile the attempt and its gap exactly."""
+    end = bounds.end if link.next_start is None else max(bounds.end, link.next_start)
+    expected = end - bounds.start
+    for low, high in _merged(policy.exclude):
+        expected -= max(min(high, end) - max(low, bounds.start), 0)
+    booked = int((segments.end - segments.start).sum())
+    ordered = bool((segments.start[1:] >= segments.end[:-1]).all()) and bool((segments.end > segments.start).all())
+    if booked != expected or not ordered:
+        msg = f"job {told.job!r}, attempt {told.attempt!r}: booked {booked} ns of {expected} ns (in order: {ordered})"
+        raise Unbalanced(msg)
+
+
+def _merged(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    out: list[tuple[int, int]] = []
+    for low, high in sorted(intervals):
+        if out and low <= out[-1][1]:
+            out[-1] = (out[-1][0], max(high, out[-1][1]))
+        else:
+            out.append((low, high))
+    return out
+
+
+def _summary(  # noqa: PLR0913
+    told: Facts,
+    segments: Segments,
+    bounds: Bounds,
+    link: Link,
+    tiles: Tiles,
+    steps: Steps,
+    first: path.FirstStep,
+    judged: Repeats,
+    outcome: str,
+    policy: Policy,
+) -> AttemptSummary:
+    progress = int(steps.end.max()) if len(steps) else None
+    tail_from = progress if progress is not None else _last_report(tiles, bounds)
+    summary = AttemptSummary(
+        attempt=told.attempt,
+        index=link.index,
+        start=bounds.start,
+        end=None if bounds.live else bounds.end,
+        live=bounds.live,
+        outcome="unknown" if bounds.live else outcome,
+        gpus=told.gpus,
+        world_size=told.world_size,
+        nodes=list(told.nodes),
+        settled_until=segments.settled_until,
+        first_step_at=first.start,
+        first_new_at=_first(segments, "productive"),
+        last_progress_at=progress,
+        first_step=judged.first_step,
+        last_step=judged.last_step,
+        steps_productive=judged.steps_productive,
+        steps_replayed=judged.steps_replayed,
+        samples_replayed=judged.samples_replayed,
+        loaded_step=told.loaded_step(bounds.end),
+        released_before=told.released,
+        overlapped=_overlapped(told, bounds),
+        held_up_by=[[node, rank, wall] for (node, rank), wall in sorted(segments.blamed().items())],
+    )
+    saved = [e.body["step"] for e in told.checkpoints if e.body["kind"] == "save" and facts.at(e) <= bounds.end]
+    summary.saves, summary.durable_step = len(set(saved)), max(saved, default=None)
+    l2_of = {label[1]: policy.taxonomy.phase(label[1]).meta_l2 for label in segments.labels}
+    book(summary, segments, l2_of, tail_from, first.start)
+    hung = bounds.end - summary.tail[0] if summary.headings.get("stall", [0])[0] > policy.hang_ns else None
+    summary.failure = causes.failure(told, bounds, progress, hung, policy)
+    unknown = summary.headings.get("unknown", [0])[0]
+    if unknown * 100 > summary.wall_ns:
+        told.flag("unknown_share", amount=unknown)
+    summary.flags = sorted(told.flags, key=lambda flag: json.dumps(flag, sort_keys=True))
+    return summary
+
+
+def _last_report(tiles: Tiles, bounds: Bounds) -> int:
+    return int(tiles.end.max()) if len(tiles.end) else bounds.start
+
+
+def _first(segments: Segments, heading: str) -> int | None:
+    codes = [i for i, label in enumerate(segments.labels) if label[0] == heading]
+    rows = np.flatnonzero(np.isin(segments.label, codes))
+    return int(segments.start[rows[0]]) if len(rows) else None
+
+
+def _overlapped(told: Facts, bounds: Bounds) -> dict[str, int]:
+    """ns of background work by phase on the rank that had most of it: reported, booked nowhere."""
+    spans = told.spans
+    rows = np.flatnonzero(spans.overlapped)
+    out: dict[str, int] = {}
+    for row in rows.tolist():
+        end = bounds.end if spans.end[row] < 0 else min(int(spans.end[row]), bounds.end)
+        name = told.phase_names[int(spans.phase[row])]
+        rank_total = f"{int(spans.rank[row])}\0{name}"
+        out[rank_total] = out.get(rank_total, 0) + max(end - max(int(spans.start[row]), bounds.start), 0)
+    best: dict[str, int] = {}
+    for key, total in out.items():
+        name = key.split("\0", 1)[1]
+        best[name] = max(best.get(name, 0), total)
+    return best

@@ -1,0 +1,296 @@
+"""Events of one attempt put in order: who held what when, as columns the sweep can work on.
+
+Nothing is judged here; the file only reads the wire's fields, corrects stamps by the clock offset,
+unites what several nodes said, and pairs opened spans with the phases that close them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fleet_ett.core import steps as step_columns
+from fleet_ett.core.taxonomy import LOAD, STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ett_collector.wire import Event
+    from numpy.typing import NDArray
+
+    from fleet_ett.core.identity import Delivered
+    from fleet_ett.core.steps import Steps
+
+    Ints = NDArray[np.int64]
+
+CLOCK_SKEW_NS = 1_000_000_000  # an offset from here on is shown as a quality flag
+
+
+def at(event: Event) -> int:
+    """The event's own time on the service's clock (ns)."""
+    return (event.start or 0) - event.clock_offset_ns
+
+
+@dataclass(slots=True)
+class Spans:
+    """Phases of all ranks as columns (ns, codes into `Facts.phases`, `Facts.nodes`, `Facts.keys`).
+
+    `end` is -1 for a span that nobody closed. `key` is -1 without a work key.
+    """
+
+    rank: Ints
+    node: Ints
+    start: Ints
+    end: Ints
+    phase: Ints
+    key: Ints
+    overlapped: NDArray[np.bool_]
+    aborted: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+
+@dataclass(slots=True)
+class Facts:
+    """What was said of one attempt. Times ns on the service's clock."""
+
+    job: str
+    attempt: str
+    start: int
+    end: int | None
+    released: bool
+    gpus: int
+    world_size: int
+    nodes: tuple[str, ...]
+    spans: Spans
+    steps: Steps
+    phase_names: list[str]
+    work_keys: list[str]
+    node_names: list[str]
+    ends: list[Event]
+    checkpoints: list[Event]
+    loads: list[tuple[int, int]]  # (ns, step) of loaded checkpoints
+    faults: list[Event]
+    beat_at: Ints  # heartbeats that name the attempt, sorted
+    last_beat: dict[str, int]  # node -> its last heartbeat
+    last_seen: dict[str, int]  # node -> newest stamp of any of its events
+    newest: int
+    labels: dict[str, str]
+    flags: list[dict[str, Any]] = field(default_factory=list)
+
+    def loaded_step(self, before: int) -> int | None:
+        """The step of the checkpoint that was loaded last before a moment (ns), if any said so."""
+        known = [(stamp, step) for stamp, step in self.loads if stamp <= before]
+        return max(known)[1] if known else None
+
+    def flag(self, name: str, **where: object) -> None:
+        """Note a quality flag of the closed list (accounting.md, section 12)."""
+        one = {"flag": name, "attempt": self.attempt, **{k: v for k, v in where.items() if v is not None}}
+        if one not in self.flags:
+            self.flags.append(one)
+
+
+def beats_of(event: Event, job: str, attempt: str) -> bool:
+    """Whether a heartbeat names that attempt."""
+    jobs: Sequence[Mapping[str, object]] = event.body.get("jobs", ())
+    return any(one["job"] == job and one["attempt"] == attempt for one in jobs)
+
+
+def attempt_start(events: Iterable[Event]) -> tuple[int, bool]:
+    """When an attempt's hardware was allocated (ns) and whether it had been released before.
+
+    The earliest `attempt_start`; without one the first event of the attempt stands for it.
+    """
+    starts = [event for event in events if event.type == "attempt_start"]
+    if not starts:
+        return min((at(event) for event in events if event.start is not None), default=0), True
+    return min(map(at, starts)), all(event.body.get("released_between", True) for event in starts)
+
+
+def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
+    """The facts of one attempt from its de-duplicated events."""
+    kinds: dict[str, list[Event]] = {}
+    for event in delivered.events:
+        kinds.setdefault(event.type, []).append(event)
+    own = [event for event in delivered.events if event.attempt == attempt]
+    beats = [event for event in kinds.get("heartbeat", ()) if beats_of(event, job, attempt)]
+    # codes in the order of the names, so that no tie is ever decided by the order of delivery
+    nodes = {name: i for i, name in enumerate(sorted({e.node for e in (*delivered.events, *delivered.batches)}))}
+    steps = step_columns.gather(kinds.get("steps", []), delivered.batches, nodes)
+    spoken = [*kinds.get("phase", ()), *kinds.get("phase_open", ())]
+    names = sorted({event.body["phase"] for event in spoken} | {STEP})
+    phase_names = {name: i for i, name in enumerate(names)}
+    keys = sorted({event.body["work_key"] for event in spoken if "work_key" in event.body})
+    work_keys = {key: i for i, key in enumerate(keys)}
+    flags: list[dict[str, Any]] = []
+    spans = _spans(kinds.get("phase", []), kinds.get("phase_open", []), nodes, phase_names, work_keys, flags)
+    starts = kinds.get("attempt_start", [])
+    ends = sorted(kinds.get("attempt_end", []), key=lambda event: (at(event), event.node, event.seq))
+    begun = [at(event) for event in starts]
+    inferred = not begun
+    if inferred:
+        seen = [at(event) for event in own if event.start is not None] + [at(event) for event in beats]
+        begun = [*seen, int(steps.start.min())] if len(steps) else seen
+    last_seen = _last_seen([*own, *kinds.get("heartbeat", ())], delivered)
+    facts = Facts(
+        job=job,
+        attempt=attempt,
+        start=min(begun, default=0),
+        end=at(ends[-1]) if ends else None,
+        released=all(event.body.get("released_between", True) for event in starts),
+        gpus=0,
+        world_size=0,
+        nodes=(),
+        spans=spans,
+        steps=steps,
+        phase_names=list(phase_names),
+        work_keys=list(work_keys),
+        node_names=list(nodes),
+        ends=ends,
+        checkpoints=sorted(kinds.get("checkpoint", []), key=lambda e: (at(e), e.body["step"], e.body["kind"])),
+        loads=_loads(kinds),
+        faults=sorted(kinds.get("fault", []), key=lambda e: (at(e), e.node, e.seq)),
+        beat_at=np.array(sorted(map(at, beats)), dtype=np.int64),
+        last_beat=_last_beat(kinds.get("heartbeat", [])),
+        last_seen=last_seen,
+        newest=max(last_seen.values(), default=0),
+        labels=_labels(starts),
+        flags=flags,
+    )
+    for one in flags:
+        one["attempt"] = attempt
+    if inferred:
+        facts.flag("inferred_start")
+    _hardware(facts, starts, beats)
+    _quality(facts, delivered, own)
+    return facts
+
+
+def _loads(kinds: dict[str, list[Event]]) -> list[tuple[int, int]]:
+    events = [e for e in kinds.get("checkpoint", ()) if e.body["kind"] == "load"]
+    events += [e for e in kinds.get("phase", ()) if e.body["phase"] == LOAD and "step" in e.body]
+    return [(at(event), event.body["step"]) for event in events]
+
+
+def _last_beat(beats: list[Event]) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for beat in beats:
+        out[beat.node] = max(at(beat), out.get(beat.node, 0))
+    return out
+
+
+def _labels(starts: list[Event]) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for event in sorted(starts, key=lambda e: (at(e), e.node, e.seq), reverse=True):
+        out.update(event.body.get("labels", {}))
+    return out
+
+
+def _hardware(facts: Facts, starts: list[Event], beats: list[Event]) -> None:
+    """GPUs, world size and nodes, united over what each node said of the attempt."""
+    by_node: dict[str, int] = {}
+    names: set[str] = set()
+    for event in starts:
+        names.update(event.body.get("nodes", ()))
+        for node, count in event.body.get("gpus_by_node", {}).items():
+            by_node[node] = max(by_node.get(node, 0), count)
+    totals = [event.body["gpus"] for event in starts if "gpus" in event.body]
+    sizes = [event.body["world_size"] for event in starts if "world_size" in event.body]
+    ranks = {int(r) for r in np.unique(facts.spans.rank)} | {int(r) for r in np.unique(facts.steps.rank)}
+    if not ranks:
+        ranks = {rank for beat in beats for one in beat.body["jobs"] for rank in one["ranks"]}
+    facts.world_size = max(sizes) if sizes else max(len(ranks), 1)
+    if totals:
+        facts.gpus = max(totals)
+    elif by_node:
+        facts.gpus = sum(by_node.values())
+    else:
+        facts.gpus = facts.world_size
+        facts.flag("inferred_start", what="gpus", amount=facts.gpus)
+    facts.nodes = tuple(sorted(names | set(by_node) | set(facts.node_names)))
+
+
+def _last_seen(events: list[Event], delivered: Delivered) -> dict[str, int]:
+    seen: dict[str, int] = {}
+    for event in events:
+        stamp = event.end if event.end is not None else event.start
+        if stamp is not None:
+            stamp -= event.clock_offset_ns
+            if stamp > seen.get(event.node, 0):
+                seen[event.node] = stamp
+    for batch in delivered.batches:
+        stamp = int(batch.end.max()) - batch.clock_offset_ns
+        seen[batch.node] = max(stamp, seen.get(batch.node, 0))
+    return seen
+
+
+def _quality(facts: Facts, delivered: Delivered, own: list[Event]) -> None:
+    for event in delivered.conflicted:
+        facts.flag("conflict", rank=event.rank, node=event.node)
+    skews: dict[str, int] = {}
+    for source in (*own, *delivered.batches):
+        offset = source.clock_offset_ns
+        if abs(offset) >= CLOCK_SKEW_NS and abs(offset) > abs(skews.get(source.node, 0)):
+            skews[source.node] = offset
+    for node, offset in sorted(skews.items()):
+        facts.flag("clock_skew", node=node, amount=offset)
+    for event in own:
+        if "cut" in event.body:
+            facts.flag("name_cut", node=event.node, what=", ".join(event.body["cut"]))
+        jump = event.body.get("attrs", {}).get("clock_jump_ns")
+        if jump:
+            facts.flag("clock_jump", rank=event.rank, node=event.node, amount=jump)
+
+
+def _spans(
+    phases: list[Event],
+    opens: list[Event],
+    nodes: dict[str, int],
+    phase_names: dict[str, int],
+    work_keys: dict[str, int],
+    flags: list[dict[str, Any]],
+) -> Spans:
+    closing: dict[tuple[int | None, str], Event] = {}
+    dropped: set[int] = set()
+    for event in phases:
+        span = event.body.get("span")
+        if span is None:
+            continue
+        key = (event.rank, span)
+        other = closing.setdefault(key, event)
+        if other is not event:  # closed twice: the earlier end
+            flags.append({"flag": "conflict", "rank": event.rank, "node": event.node})
+            kept, lost = sorted((other, event), key=lambda e: ((e.end or 0) - e.clock_offset_ns, at(e), e.seq))[:2]
+            closing[key] = kept
+            dropped.add(id(lost))
+    if dropped:
+        phases = [event for event in phases if id(event) not in dropped]
+    still_open = {(e.rank, e.body["span"]): e for e in sorted(opens, key=lambda e: (at(e), e.seq), reverse=True)}
+    phases = phases + [event for key, event in still_open.items() if key not in closing]
+    n = len(phases)
+    extra = [(i, event.body) for i, event in enumerate(phases) if len(event.body) > 1]
+    key_column = np.full(n, -1, dtype=np.int64)
+    overlapped = np.zeros(n, dtype=bool)
+    aborted = np.zeros(n, dtype=bool)
+    for i, body in extra:
+        if "work_key" in body:
+            key_column[i] = work_keys[body["work_key"]]
+        overlapped[i] = body.get("overlapped", False)
+        aborted[i] = body.get("aborted", False)
+
+    def column(values: Iterable[int]) -> Ints:
+        return np.fromiter(values, dtype=np.int64, count=n)
+
+    return Spans(
+        rank=column(event.rank or 0 for event in phases),
+        node=column(nodes[event.node] for event in phases),
+        start=column((event.start or 0) - event.clock_offset_ns for event in phases),
+        end=column(-1 if event.end is None else event.end - event.clock_offset_ns for event in phases),
+        phase=column(phase_names[event.body["phase"]] for event in phases),
+        key=key_column,
+        overlapped=overlapped,
+        aborted=aborted,
+    )

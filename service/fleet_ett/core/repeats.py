@@ -1,0 +1,209 @@
+"""Which step time is new data and which is replay: the windows of one attempt against the coverage.
+
+A window that was trained on in part is split at the border in proportion to its net time. The same steps
+on several ranks are one window and never replay; within an attempt only a rank's own earlier windows,
+ended before, are what it repeats (accounting.md, sections 4 and 11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fleet_ett.core.coverage import Coverage, Ranges, covered, pieces_of, ranges
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fleet_ett.core.facts import Facts
+    from fleet_ett.core.steps import Steps
+    from fleet_ett.core.track import Track
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+NEW, REPLAYED, SPLIT = 0, 1, 2
+
+
+@dataclass(slots=True)
+class Repeats:
+    """The verdict on each step window: NEW, REPLAYED or SPLIT, and the job's coverage afterwards.
+
+    `steps_productive`, `steps_replayed`: optimizer steps on new data and again; replayed is None where
+    the step counter's unit changed and nobody can tell. `first_step`, `last_step` as reported.
+    """
+
+    verdict: Ints
+    where: Ranges
+    before: dict[int, Coverage]  # for split windows: what had been covered when they began
+    coverage: Coverage
+    steps_productive: int
+    steps_replayed: int | None
+    samples_replayed: int
+    first_step: int | None
+    last_step: int | None
+
+
+def judge(facts: Facts, steps: Steps, carried: Coverage) -> Repeats:
+    """Compare an attempt's windows with what the job had trained on before them."""
+    where = ranges(steps, carried)
+    base = carried.rescaled(where.scale)
+    n = len(steps)
+    everything = np.arange(n)
+    part, whole = covered(where, base, everything)
+    before: dict[int, Coverage] = {}
+    for rows, known in _own_repeats(steps, where, base):
+        part[rows], whole[rows] = covered(where, known, rows)
+        before.update(dict.fromkeys(rows.tolist(), known))
+    verdict = np.where(part <= 0, NEW, np.where(part >= whole, REPLAYED, SPLIT))
+    split = np.flatnonzero(verdict == SPLIT)
+    after = where.add_to(base)
+    record = _record_rank(steps, where)
+    productive, replayed = _count_steps(where, base, record, part, whole)
+    _flags(facts, steps, where, base, record)
+    return Repeats(
+        verdict,
+        where,
+        {int(row): before.get(int(row), base) for row in split},
+        after,
+        productive,
+        None if where.unit_unclear else replayed,
+        _samples(where, record, part, whole),
+        int(steps.first[record[0]]) if len(record) else None,
+        int(steps.last[record].max()) if len(record) else None,
+    )
+
+
+def _own_repeats(steps: Steps, where: Ranges, base: Coverage) -> list[tuple[Ints, Coverage]]:
+    """Runs of windows that go back behind what their own rank had done: (rows, coverage before them)."""
+    by_samples = bool(where.sampled.all())
+    low, high = (where.from_, where.to) if by_samples else (where.low, where.high)
+    back = (steps.rank[1:] == steps.rank[:-1]) & (low[1:] < high[:-1])
+    out: list[tuple[Ints, Coverage]] = []
+    for rank in np.unique(steps.rank[1:][back]):
+        begin, end = np.searchsorted(steps.rank, [rank, rank + 1])
+        borders = begin + 1 + np.flatnonzero(back[begin : end - 1])
+        known, added = base, int(begin)
+        for first, last in zip(borders, [*borders[1:], end], strict=True):
+            rows = np.arange(first, last)
+            earlier = np.arange(added, first)
+            if int(steps.end[earlier].max()) <= int(steps.start[first]):
+                known, added = where.add_to(known, earlier), int(first)
+                out.append((rows, known))
+            else:  # windows that overlap in time repeat nothing of each other
+                ended = earlier[steps.end[earlier] <= steps.start[first]]
+                out.append((rows, where.add_to(known, ended)))
+    return out
+
+
+def _record_rank(steps: Steps, where: Ranges) -> Ints:
+    """The rows of the rank that reported most steps, the lowest on a tie."""
+    if not len(steps):
+        return np.empty(0, dtype=np.int64)
+    leading = np.flatnonzero(np.append(True, steps.rank[1:] != steps.rank[:-1]))
+    if len(leading) == 1:
+        return np.arange(len(steps))
+    sums = np.add.reduceat((where.high - where.low) >> 8, leading) + np.diff(np.append(leading, len(steps)))
+    best = int(np.argmax(sums))
+    return np.arange(leading[best], len(steps) if best + 1 == len(leading) else leading[best + 1])
+
+
+def _count_steps(where: Ranges, base: Coverage, record: Ints, part: Ints, whole: Ints) -> tuple[int, int]:
+    again = _portion(where.high[record] - where.low[record], part[record], whole[record])
+    if where.sampled[record].any():
+        total = int((where.high[record] - where.low[record]).sum())
+        return (total - again) // where.scale, again // where.scale
+    fresh = where.add_to(base, record).steps().size() - base.steps().size()
+    return fresh // where.scale, again // where.scale
+
+
+def _samples(where: Ranges, record: Ints, part: Ints, whole: Ints) -> int:
+    rows = record[where.sampled[record]]
+    return _portion(where.to[rows] - where.from_[rows], part[rows], whole[rows])
+
+
+def _portion(size: Ints, part: Ints, whole: Ints) -> int:
+    """sum(size * part / whole) in exact integers, rounded down once."""
+    full = part >= whole
+    some = np.flatnonzero(~full & (part > 0))
+    return int(size[full].sum()) + sum(int(size[i]) * int(part[i]) // int(whole[i]) for i in some)
+
+
+def _flags(facts: Facts, steps: Steps, where: Ranges, base: Coverage, record: Ints) -> None:
+    if not len(record):
+        return
+    if where.unit_unclear:
+        facts.flag("step_unit_changed")
+    some, every = bool(where.sampled.any()), bool(where.sampled.all())
+    if some and (not every or base.uncounted) or (not every and base.samples):
+        facts.flag("no_samples", amount=int((~where.sampled).sum()))
+    low, high = where.low[record], where.high[record]
+    reached = base.steps_end()
+    inner = np.flatnonzero(low[1:] > high[:-1])
+    if len(inner):
+        facts.flag("step_jump", amount=int((low[1:] - high[:-1])[inner].max()) // where.scale)
+    elif reached is not None and int(low[0]) > reached:
+        facts.flag("step_jump", amount=(int(low[0]) - reached) // where.scale)
+    loaded = facts.loaded_step(int(steps.start[record[0]]))
+    begun = {int(steps.first[record[0]]), int(low[0]) // where.scale}
+    if loaded is not None and not begun & {loaded, loaded + 1}:
+        facts.flag("checkpoint_step_mismatch", loaded=loaded, first=int(steps.first[record[0]]))
+
+
+def split(track: Track, repeats: Repeats, steps: Steps) -> tuple[Track, Bools]:
+    """The track cut at the borders of split windows; with it, which pieces of step time are replay."""
+    in_window = track.window >= 0
+    partly = np.flatnonzero(in_window & (repeats.verdict[track.window] == SPLIT)) if len(repeats.verdict) else []
+    replayed_at: list[tuple[int, int]] = []
+    points: list[int] = []
+    for rows in _one_window(track, np.asarray(partly, dtype=np.int64), steps):
+        pieces = [(int(track.start[row]), int(track.end[row])) for row in rows]
+        for low, high in _borders(pieces, repeats, int(track.window[rows[0]])):
+            replayed_at.append((low, high))
+            points += (low, high)
+    cut = track.cut(points)
+    replay = np.zeros(len(cut), dtype=bool)
+    inside = cut.window >= 0
+    if len(repeats.verdict):
+        replay[inside] = repeats.verdict[cut.window[inside]] == REPLAYED
+    if replayed_at:
+        stretches = np.array(sorted(replayed_at), dtype=np.int64)
+        at = np.searchsorted(stretches[:, 0], cut.start, side="right") - 1
+        replay |= inside & (at >= 0) & (cut.end <= stretches[np.maximum(at, 0), 1])
+    return cut, replay
+
+
+def _one_window(track: Track, rows: Ints, steps: Steps) -> list[list[int]]:
+    """Pieces of split windows grouped: the same steps at about the same time are one window on all ranks."""
+    groups: list[tuple[tuple[int, int], int, list[int]]] = []
+    open_groups: dict[tuple[int, int], int] = {}
+    for row in rows.tolist():
+        window = int(track.window[row])
+        key = (int(steps.first[window]), int(steps.last[window]))
+        at = open_groups.get(key)
+        if at is not None and int(steps.start[window]) < groups[at][1]:
+            _, reach, members = groups[at]
+            groups[at] = (key, max(reach, int(steps.end[window])), [*members, row])
+        else:
+            open_groups[key] = len(groups)
+            groups.append((key, int(steps.end[window]), [row]))
+    return [members for _, _, members in groups]
+
+
+def _borders(pieces: list[tuple[int, int]], repeats: Repeats, window: int) -> list[tuple[int, int]]:
+    """The replayed stretches of a split window's net time, in ns; a border is rounded down."""
+    net = sum(end - start for start, end in pieces)
+    parts, size = pieces_of(repeats.where, repeats.before[window], window)
+    out: list[tuple[int, int]] = []
+    for low, high in parts:
+        begin, end = net * low // size, net * high // size
+        done = 0
+        for start, stop in pieces:
+            length = stop - start
+            a, b = max(begin - done, 0), min(end - done, length)
+            if b > a:
+                out.append((start + a, start + b))
+            done += length
+    return out
