@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fleet_ett.core.facts import Facts
     from fleet_ett.core.places import Labels
     from fleet_ett.core.policy import Policy
+    from fleet_ett.core.coverage import Ranges
     from fleet_ett.core.repeats import Repeats
     from fleet_ett.core.segments import Cell, Held, Work
     from fleet_ett.core.steps import StepBatch, Steps
@@ -111,13 +112,21 @@ class AttemptBooks:
 
 @dataclass(slots=True)
 class Windows:
-    """What the `goodput` view needs of the step windows: the track's step pieces by window."""
+    """What the `goodput` view needs: the labelled track with the windows that its pieces belong to.
+
+    `heading` and `badput` are looked up by piece and by phase code; `in_flight_from` (ns) is the start of
+    the step in flight at the end, `reported_until` (ns) the end of the last thing reported.
+    """
 
     steps: Steps
-    where: repeats.Ranges
+    where: Ranges
     track: Track
-    replay: NDArray[np.bool_]
     first: path.FirstStep
+    heading: NDArray[np.int64]
+    headings: list[str]
+    badput: list[str | None]
+    in_flight_from: int | None
+    reported_until: int
 
 
 def attribute_attempt(  # noqa: PLR0913 - an attempt's identity, its events, its place, the time, the rules
@@ -160,7 +169,19 @@ def book_attempt(  # noqa: PLR0913
     _check(told, segments, bounds, link, policy)
     summary = _summary(told, segments, bounds, link, tiles, steps, first, judged, outcome, policy)
     carry = Carry(judged.coverage, link.carry.work_keys | frozenset(told.work_keys))
-    return AttemptBooks(summary, segments, carry, link.carry.work_keys, Windows(steps, judged.where, track, replay, first))
+    flying = tiles.start[tiles.in_flight]
+    windows = Windows(
+        steps,
+        judged.where,
+        track,
+        first,
+        labels.heading,
+        labels.headings,
+        [policy.taxonomy.phase(name).badput for name in names.names],
+        int(flying.min()) if len(flying) else None,
+        _last_report(tiles, bounds),
+    )
+    return AttemptBooks(summary, segments, carry, link.carry.work_keys, windows)
 
 
 def _bounds(told: Facts, link: Link, now: int) -> Bounds:
