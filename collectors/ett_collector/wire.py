@@ -45,7 +45,7 @@ FAULT_KINDS = (
 )
 
 
-class Rejected(ValueError):  # noqa: N818 - a verdict on an event, not a fault of the program
+class Rejected(ValueError):
     """An event or batch that the wire refuses; `str()` is the reason shown in the quarantine."""
 
 
@@ -82,7 +82,14 @@ def _integer(name: str, value: object, low: int = 0, end: int = INT_END) -> int:
 
 
 def _kind(value: object) -> str:
-    names = {str: "a string", float: "a float", bool: "a boolean", type(None): "null", list: "a list", dict: "an object"}
+    names = {
+        str: "a string",
+        float: "a float",
+        bool: "a boolean",
+        type(None): "null",
+        list: "a list",
+        dict: "an object",
+    }
     return names.get(type(value), type(value).__name__)
 
 
@@ -115,7 +122,11 @@ def _name(name: str, value: object, cut: list[str]) -> str:
 
 def _free(text: str) -> str:
     """Free text made storable: NUL and lone surrogates become U+FFFD."""
-    return text.replace("\0", "\ufffd").encode(errors="surrogatepass").decode(errors="replace")
+    return (
+        text.replace("\0", "\ufffd")
+        .encode(errors="surrogatepass")
+        .decode(errors="replace")
+    )
 
 
 def _text(name: str, value: object, cut: list[str]) -> str:
@@ -150,7 +161,11 @@ def _rank(name: str, value: object, _cut: list[str]) -> int:
 
 
 def _code(name: str, value: object, cut: list[str]) -> int | str:
-    return _name(name, value, cut) if type(value) is str else _integer(name, value, -(2**31), 2**31)
+    return (
+        _name(name, value, cut)
+        if type(value) is str
+        else _integer(name, value, -(2**31), 2**31)
+    )
 
 
 def _outcome(name: str, value: object, _cut: list[str]) -> str:
@@ -190,7 +205,10 @@ def _labels(name: str, value: object, cut: list[str]) -> dict[str, str]:
     found = sorted(_items(name, value).items())
     if len(found) > MAX_ATTRS:
         cut.append(name)
-    return {_free(k)[:MAX_NAME]: _free(_string(f"{name}.{k}", v))[:MAX_NAME] for k, v in found[:MAX_ATTRS]}
+    return {
+        _free(k)[:MAX_NAME]: _free(_string(f"{name}.{k}", v))[:MAX_NAME]
+        for k, v in found[:MAX_ATTRS]
+    }
 
 
 def _by_node(name: str, value: object, cut: list[str]) -> dict[str, int]:
@@ -198,7 +216,10 @@ def _by_node(name: str, value: object, cut: list[str]) -> dict[str, int]:
     if not 0 < len(found) <= MAX_LIST:
         msg = f"{name} must name 1 to {MAX_LIST} nodes"
         raise Rejected(msg)
-    return {_name(name, node, cut): _integer(f"{name}.{node}", n, 1, 2**31) for node, n in found.items()}
+    return {
+        _name(name, node, cut): _integer(f"{name}.{node}", n, 1, 2**31)
+        for node, n in found.items()
+    }
 
 
 def _list(name: str, value: object) -> list[object]:
@@ -216,9 +237,18 @@ def _beats(name: str, value: object, cut: list[str]) -> list[dict[str, object]]:
     out: list[dict[str, object]] = []
     for one in _list(name, value):
         entry = _items(name, one)
-        ranks = [_rank(f"{name}.ranks", r, cut) for r in _list(f"{name}.ranks", entry.get("ranks", []))]
+        ranks = [
+            _rank(f"{name}.ranks", r, cut)
+            for r in _list(f"{name}.ranks", entry.get("ranks", []))
+        ]
         job = _name(f"{name}.job", entry.get("job"), cut)
-        out.append({"job": job, "attempt": _name(f"{name}.attempt", entry.get("attempt"), cut), "ranks": ranks})
+        out.append(
+            {
+                "job": job,
+                "attempt": _name(f"{name}.attempt", entry.get("attempt"), cut),
+                "ranks": ranks,
+            }
+        )
     return out
 
 
@@ -262,10 +292,19 @@ _PHASE: dict[str, Callable[[str, object, list[str]], object]] = {
     "attrs": _attrs,
 }
 # type -> (required, optional fields of the body with their check). Identity and stamps are checked apart.
-FIELDS: dict[str, tuple[tuple[str, ...], dict[str, Callable[[str, object, list[str]], object]]]] = {
+FIELDS: dict[
+    str, tuple[tuple[str, ...], dict[str, Callable[[str, object, list[str]], object]]]
+] = {
     "job": (
         ("job",),
-        {"name": _name, "cluster": _name, "team": _name, "model": _name, "framework": _name, "labels": _labels},
+        {
+            "name": _name,
+            "cluster": _name,
+            "team": _name,
+            "model": _name,
+            "framework": _name,
+            "labels": _labels,
+        },
     ),
     "attempt_start": (
         ("job", "attempt", "ts"),
@@ -307,18 +346,44 @@ FIELDS: dict[str, tuple[tuple[str, ...], dict[str, Callable[[str, object, list[s
     ),
     "checkpoint": (
         ("job", "attempt", "step", "ts", "kind"),
-        {"step": _count, "kind": _load_or_save, "cursor": _count, "mode": _mode, "bytes": _count},
+        {
+            "step": _count,
+            "kind": _load_or_save,
+            "cursor": _count,
+            "mode": _mode,
+            "bytes": _count,
+        },
     ),
     "heartbeat": (("ts",), {"jobs": _beats}),
-    "fault": (("ts", "kind"), {"kind": _fault_kind, "code": _code, "gpu": _count, "text": _text}),
+    "fault": (
+        ("ts", "kind"),
+        {"kind": _fault_kind, "code": _code, "gpu": _count, "text": _text},
+    ),
 }
 _ENVELOPE = frozenset(
-    {"type", "node", "incarnation", "seq", "clock_offset_ns", "job", "attempt", "rank", "ts", "start", "end"}
+    {
+        "type",
+        "node",
+        "incarnation",
+        "seq",
+        "clock_offset_ns",
+        "job",
+        "attempt",
+        "rank",
+        "ts",
+        "start",
+        "end",
+    }
 )
 
 
 def decode_event(
-    raw: object, *, node: str, incarnation: str, clock_offset_ns: int = 0, now: int | None = None
+    raw: object,
+    *,
+    node: str,
+    incarnation: str,
+    clock_offset_ns: int = 0,
+    now: int | None = None,
 ) -> Event:
     """Check one event of the wire (a parsed JSON or msgpack object) and return it.
 
@@ -348,7 +413,9 @@ def decode_event(
             unknown[name] = value
         else:
             body[name] = check(name, value, cut)
-    for name, value in _attrs("unknown fields", unknown, cut).items() if unknown else ():
+    for name, value in (
+        _attrs("unknown fields", unknown, cut).items() if unknown else ()
+    ):
         body.setdefault(name, value)
     point = "ts" in required
     start = raw.get("ts" if point else "start")
@@ -362,7 +429,9 @@ def decode_event(
         _optional(_name, "job", raw, cut),
         _optional(_name, "attempt", raw, cut),
         _optional(_rank, "rank", raw, cut),
-        None if start is None else _stamp("ts" if point else "start", start, clock_offset_ns, now),
+        None
+        if start is None
+        else _stamp("ts" if point else "start", start, clock_offset_ns, now),
         None if end is None else _stamp("end", end, clock_offset_ns, now),
         body,
     )
@@ -372,7 +441,12 @@ def decode_event(
     return event
 
 
-def _optional(check: Callable[[str, object, list[str]], Any], name: str, raw: dict[str, Any], cut: list[str]) -> Any:
+def _optional(
+    check: Callable[[str, object, list[str]], Any],
+    name: str,
+    raw: dict[str, Any],
+    cut: list[str],
+) -> Any:
     value = raw.get(name)
     return None if value is None else check(name, value, cut)
 
@@ -380,7 +454,9 @@ def _optional(check: Callable[[str, object, list[str]], Any], name: str, raw: di
 def _stamp(name: str, value: object, offset: int, now: int | None) -> int:
     stamp = _integer(name, value)
     if stamp - offset < YEAR_2000_NS:
-        msg = f"{name} lies before the year 2000: stamps are nanoseconds since the epoch"
+        msg = (
+            f"{name} lies before the year 2000: stamps are nanoseconds since the epoch"
+        )
         raise Rejected(msg)
     if now is not None and stamp - offset > now + DAY_NS:
         msg = f"{name} lies more than a day ahead of the service's time"
@@ -405,7 +481,11 @@ def _consistent(event: Event) -> None:
 def to_wire(event: Event) -> dict[str, Any]:
     """The event as the object that `decode_event` took (without node, incarnation and offset)."""
     out: dict[str, Any] = {"seq": event.seq, "type": event.type}
-    for name, value in (("job", event.job), ("attempt", event.attempt), ("rank", event.rank)):
+    for name, value in (
+        ("job", event.job),
+        ("attempt", event.attempt),
+        ("rank", event.rank),
+    ):
         if value is not None:
             out[name] = value
     if event.start is not None:
@@ -423,12 +503,18 @@ def canonical(event: Event) -> bytes:
     """
     fields = to_wire(event)
     fields["node"] = event.node
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    return json.dumps(
+        fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True
+    ).encode()
 
 
 def expand(batch: object) -> Iterator[dict[str, Any]]:
     """The rows of a bulk batch: constants once, `columns` for what varies. Raises `Rejected`."""
-    if type(batch) is not dict or type(batch.get("columns")) is not dict or not batch["columns"]:
+    if (
+        type(batch) is not dict
+        or type(batch.get("columns")) is not dict
+        or not batch["columns"]
+    ):
         msg = "a batch must be an object with columns"
         raise Rejected(msg)
     columns: dict[str, list[Any]] = batch["columns"]

@@ -17,6 +17,7 @@ from fleet_ett.core import causes, facts, path, places, repeats, silence
 from fleet_ett.core.coverage import Coverage
 from fleet_ett.core.identity import Delivered, unique
 from fleet_ett.core.segments import Segments
+from fleet_ett.core.steps import constant
 from fleet_ett.core.summary import AttemptSummary, book
 from fleet_ett.core.taxonomy import GAP
 from fleet_ett.core.tiles import Bounds, Names, Tiles, rank_tiles
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from ett_collector.wire import Event
     from numpy.typing import NDArray
 
+    from fleet_ett.core.coverage import Ranges
     from fleet_ett.core.facts import Facts
     from fleet_ett.core.places import Labels
     from fleet_ett.core.policy import Policy
-    from fleet_ett.core.coverage import Ranges
     from fleet_ett.core.repeats import Repeats
     from fleet_ett.core.segments import Cell, Held, Work
     from fleet_ett.core.steps import StepBatch, Steps
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 attempt_start = facts.attempt_start
 
 
-class Unbalanced(AssertionError):  # noqa: N818 - the books do not balance
+class Unbalanced(AssertionError):
     """The segments of an attempt do not tile its time: a bug, named with its job, never a figure."""
 
 
@@ -57,7 +58,10 @@ class Carry:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form."""
-        return {"coverage": self.coverage.to_json(), "work_keys": sorted(self.work_keys)}
+        return {
+            "coverage": self.coverage.to_json(),
+            "work_keys": sorted(self.work_keys),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Carry:
@@ -81,7 +85,9 @@ class Link:
     def digest(self) -> str:
         """Equal digests and equal events give equal books (a live attempt's grow with `now`)."""
         told = [self.index, self.carry.to_json(), self.next_start, self.next_released]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[
+            :32
+        ]
 
 
 @dataclass(slots=True)
@@ -112,24 +118,28 @@ class AttemptBooks:
 
 @dataclass(slots=True)
 class Windows:
-    """What the `goodput` view needs: the labelled track with the windows that its pieces belong to.
+    """What the `goodput` view needs: the pieces of the track and the step windows that they belong to.
 
-    `heading` and `badput` are looked up by piece and by phase code; `in_flight_from` (ns) is the start of
-    the step in flight at the end, `reported_until` (ns) the end of the last thing reported.
+    `start`, `end` (ns), `window`, `phase` and `heading` by piece; `headings` and `badput` by code.
+    `in_flight_from` (ns) is the start of the step in flight at the end, `reported_until` (ns) the end of
+    the last thing reported.
     """
 
     steps: Steps
     where: Ranges
-    track: Track
     first: path.FirstStep
-    heading: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    window: NDArray[np.int64]
+    phase: NDArray[np.int16]
+    heading: NDArray[np.int16]
     headings: list[str]
     badput: list[str | None]
     in_flight_from: int | None
     reported_until: int
 
 
-def attribute_attempt(  # noqa: PLR0913 - an attempt's identity, its events, its place, the time, the rules
+def attribute_attempt(
     job: str,
     attempt: str,
     events: Iterable[Event | StepBatch],
@@ -147,8 +157,14 @@ def attribute_attempt(  # noqa: PLR0913 - an attempt's identity, its events, its
     return book_attempt(job, attempt, unique(events), link, now=now, policy=policy)
 
 
-def book_attempt(  # noqa: PLR0913
-    job: str, attempt: str, delivered: Delivered, link: Link, *, now: int, policy: Policy
+def book_attempt(
+    job: str,
+    attempt: str,
+    delivered: Delivered,
+    link: Link,
+    *,
+    now: int,
+    policy: Policy,
 ) -> AttemptBooks:
     """`attribute_attempt` for events that are already one an identity."""
     told = facts.collect(job, attempt, delivered)
@@ -160,22 +176,29 @@ def book_attempt(  # noqa: PLR0913
     failed = not bounds.live and outcome in ("failed", "unknown")
     track = path.job_track(told, tiles, steps, first, names, bounds, policy)
     track = silence.fill(track, told, names, bounds, failed, policy)
-    track = track.cut(moment for moment in (first.start, first.end) if moment is not None)
+    track = track.cut(
+        moment for moment in (first.start, first.end) if moment is not None
+    )
     track = track.without(policy.exclude)
     judged = repeats.judge(told, steps, link.carry.coverage)
     track, replay = repeats.split(track, judged, steps)
     track, labels = places.place(track, replay, names, first, policy)
     segments = _segments(told, track, labels, names, bounds, link, now, tiles, policy)
     _check(told, segments, bounds, link, policy)
-    summary = _summary(told, segments, bounds, link, tiles, steps, first, judged, outcome, policy)
+    summary = _summary(
+        told, segments, bounds, link, tiles, steps, first, judged, outcome, policy
+    )
     carry = Carry(judged.coverage, link.carry.work_keys | frozenset(told.work_keys))
     flying = tiles.start[tiles.in_flight]
     windows = Windows(
         steps,
         judged.where,
-        track,
         first,
-        labels.heading,
+        track.start,
+        track.end,
+        track.window,
+        track.phase.astype(np.int16),
+        labels.heading.astype(np.int16),
         labels.headings,
         [policy.taxonomy.phase(name).badput for name in names.names],
         int(flying.min()) if len(flying) else None,
@@ -196,7 +219,7 @@ def _bounds(told: Facts, link: Link, now: int) -> Bounds:
     return Bounds(min(told.start, end or 0), end or 0, live)
 
 
-def _segments(  # noqa: PLR0913 - the pieces of a track and all that labels them
+def _segments(
     told: Facts,
     track: Track,
     labels: Labels,
@@ -209,23 +232,48 @@ def _segments(  # noqa: PLR0913 - the pieces of a track and all that labels them
 ) -> Segments:
     startup = labels.headings.index("startup") if "startup" in labels.headings else -1
     replay = labels.headings.index("replay") if "replay" in labels.headings else -1
-    repeated = (labels.heading == replay) | ((labels.heading == startup) & (link.index > 0))
+    repeated = (labels.heading == replay) | (
+        (labels.heading == startup) & (link.index > 0)
+    )
     combined = (labels.heading * (len(names.names) + 1) + track.phase) * 2 + repeated
-    found, label = np.unique(combined, return_inverse=True)
+    found = np.flatnonzero(
+        np.bincount(combined)
+    )  # few small codes: cheaper than sorting them
+    label = np.zeros(int(found.max(initial=0)) + 1, dtype=np.int64)
+    label[found] = np.arange(len(found))
+    label = label[combined]
     rows: list[tuple[str, str, str, bool]] = []
     for code in found.tolist():
         pair, again = divmod(code, 2)
         heading, phase = divmod(pair, len(names.names) + 1)
         name = names.names[phase]
-        rows.append((labels.headings[heading], name, policy.taxonomy.phase(name).owner, bool(again)))
-    gpus = np.full(len(track), told.gpus, dtype=np.int64)
-    columns = [track.start, track.end, label.astype(np.int64), track.rank, track.node, track.key, gpus, track.ahead]
+        rows.append(
+            (
+                labels.headings[heading],
+                name,
+                policy.taxonomy.phase(name).owner,
+                bool(again),
+            )
+        )
+    gpus = constant(told.gpus, len(track))
+    columns = [
+        track.start,
+        track.end,
+        label,
+        track.rank,
+        track.node,
+        track.key,
+        gpus,
+        track.ahead,
+    ]
     for low, high in _gap(bounds, link, policy):
         held = 0 if link.next_released else told.gpus
         if not rows or rows[-1][0] != "gap":
             rows.append(("gap", GAP, policy.taxonomy.phase(GAP).owner, False))
         row = (low, high, len(rows) - 1, -1, -1, -1, held, False)
-        columns = [np.append(column, value) for column, value in zip(columns, row, strict=True)]
+        columns = [
+            np.append(column, value) for column, value in zip(columns, row, strict=True)
+        ]
     settled = _settled(told, tiles, bounds, link, now, policy)
     return Segments(*columns, rows, told.node_names, told.work_keys, settled).joined()
 
@@ -236,11 +284,18 @@ def _gap(bounds: Bounds, link: Link, policy: Policy) -> list[tuple[int, int]]:
         return []
     pieces = [(bounds.end, link.next_start)]
     for low, high in policy.exclude:
-        pieces = [p for a, b in pieces for p in ((a, min(b, low)), (max(a, high), b)) if p[1] > p[0]]
+        pieces = [
+            p
+            for a, b in pieces
+            for p in ((a, min(b, low)), (max(a, high), b))
+            if p[1] > p[0]
+        ]
     return pieces
 
 
-def _settled(told: Facts, tiles: Tiles, bounds: Bounds, link: Link, now: int, policy: Policy) -> int:
+def _settled(
+    told: Facts, tiles: Tiles, bounds: Bounds, link: Link, now: int, policy: Policy
+) -> int:
     """Until when (ns) no event that may still come can change the books of this attempt."""
     late = now - policy.lateness_ns
     heard = [told.last_seen[node] for node in told.node_names if node in told.last_seen]
@@ -248,18 +303,26 @@ def _settled(told: Facts, tiles: Tiles, bounds: Bounds, link: Link, now: int, po
     flying = tiles.start[tiles.in_flight]
     if bounds.live and len(flying):
         until = min(until, int(flying.min()))
-    end = bounds.end if link.next_start is None else max(bounds.end, min(link.next_start, max(late, bounds.end)))
+    end = (
+        bounds.end
+        if link.next_start is None
+        else max(bounds.end, min(link.next_start, max(late, bounds.end)))
+    )
     return min(until, end) if until < bounds.end else end
 
 
-def _check(told: Facts, segments: Segments, bounds: Bounds, link: Link, policy: Policy) -> None:
+def _check(
+    told: Facts, segments: Segments, bounds: Bounds, link: Link, policy: Policy
+) -> None:
     """The law of conservation, at run time: the segments tile the attempt and its gap exactly."""
     end = bounds.end if link.next_start is None else max(bounds.end, link.next_start)
     expected = end - bounds.start
     for low, high in _merged(policy.exclude):
         expected -= max(min(high, end) - max(low, bounds.start), 0)
     booked = int((segments.end - segments.start).sum())
-    ordered = bool((segments.start[1:] >= segments.end[:-1]).all()) and bool((segments.end > segments.start).all())
+    ordered = bool((segments.start[1:] >= segments.end[:-1]).all()) and bool(
+        (segments.end > segments.start).all()
+    )
     if booked != expected or not ordered:
         msg = f"job {told.job!r}, attempt {told.attempt!r}: booked {booked} ns of {expected} ns (in order: {ordered})"
         raise Unbalanced(msg)
@@ -275,7 +338,7 @@ def _merged(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return out
 
 
-def _summary(  # noqa: PLR0913
+def _summary(
     told: Facts,
     segments: Segments,
     bounds: Bounds,
@@ -311,18 +374,33 @@ def _summary(  # noqa: PLR0913
         loaded_step=told.loaded_step(bounds.end),
         released_before=told.released,
         overlapped=_overlapped(told, bounds),
-        held_up_by=[[node, rank, wall] for (node, rank), wall in sorted(segments.blamed().items())],
+        held_up_by=[
+            [node, rank, wall]
+            for (node, rank), wall in sorted(segments.blamed().items())
+        ],
     )
-    saved = [e.body["step"] for e in told.checkpoints if e.body["kind"] == "save" and facts.at(e) <= bounds.end]
+    saved = [
+        e.body["step"]
+        for e in told.checkpoints
+        if e.body["kind"] == "save" and facts.at(e) <= bounds.end
+    ]
     summary.saves, summary.durable_step = len(set(saved)), max(saved, default=None)
-    l2_of = {label[1]: policy.taxonomy.phase(label[1]).meta_l2 for label in segments.labels}
+    l2_of = {
+        label[1]: policy.taxonomy.phase(label[1]).meta_l2 for label in segments.labels
+    }
     book(summary, segments, l2_of, tail_from, first.start)
-    hung = bounds.end - summary.tail[0] if summary.headings.get("stall", [0])[0] > policy.hang_ns else None
+    hung = (
+        bounds.end - summary.tail[0]
+        if summary.headings.get("stall", [0])[0] > policy.hang_ns
+        else None
+    )
     summary.failure = causes.failure(told, bounds, progress, hung, policy)
     unknown = summary.headings.get("unknown", [0])[0]
     if unknown * 100 > summary.wall_ns:
         told.flag("unknown_share", amount=unknown)
-    summary.flags = sorted(told.flags, key=lambda flag: json.dumps(flag, sort_keys=True))
+    summary.flags = sorted(
+        told.flags, key=lambda flag: json.dumps(flag, sort_keys=True)
+    )
     return summary
 
 
@@ -345,7 +423,9 @@ def _overlapped(told: Facts, bounds: Bounds) -> dict[str, int]:
         end = bounds.end if spans.end[row] < 0 else min(int(spans.end[row]), bounds.end)
         name = told.phase_names[int(spans.phase[row])]
         rank_total = f"{int(spans.rank[row])}\0{name}"
-        out[rank_total] = out.get(rank_total, 0) + max(end - max(int(spans.start[row]), bounds.start), 0)
+        out[rank_total] = out.get(rank_total, 0) + max(
+            end - max(int(spans.start[row]), bounds.start), 0
+        )
     best: dict[str, int] = {}
     for key, total in out.items():
         name = key.split("\0", 1)[1]

@@ -12,7 +12,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleet_ett.core.causes_default import CAUSES, FAULTS, PREDICTORS, SIGNATURES, STATES, XID
+from fleet_ett.core.causes_default import (
+    CAUSES,
+    FAULTS,
+    PREDICTORS,
+    SIGNATURES,
+    STATES,
+    XID,
+)
 from fleet_ett.core.facts import at
 
 if TYPE_CHECKING:
@@ -40,10 +47,16 @@ _OUTCOMES = {
     "cancelled": "planned_code_or_config_change",
     "resized": "resize",
 }
-_XID_TEXT = re.compile(r"xid[\s_:=#(]*(?:pci:[0-9a-f:.]+\)?[\s:,]*)?(\d{1,3})\b", re.IGNORECASE)
-_SIGNATURES = tuple((re.compile(pattern, re.IGNORECASE), cause) for pattern, cause in SIGNATURES)
+_XID_TEXT = re.compile(
+    r"xid[\s_:=#(]*(?:pci:[0-9a-f:.]+\)?[\s:,]*)?(\d{1,3})\b", re.IGNORECASE
+)
+_SIGNATURES = tuple(
+    (re.compile(pattern, re.IGNORECASE), cause) for pattern, cause in SIGNATURES
+)
 # Causes that mask another: they decide only where nothing initiating is found.
-_CASCADES = frozenset(row[0] for row in CAUSES if row[1] == "symptom" and row[2] == "unknown")
+_CASCADES = frozenset(
+    row[0] for row in CAUSES if row[1] == "symptom" and row[2] == "unknown"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +74,9 @@ class Evidence:
     @property
     def cascade(self) -> bool:
         """Whether it can be the consequence of another fault."""
-        return self.cause in _CASCADES or (self.source == "xid" and self.text.endswith(" 43"))
+        return self.cause in _CASCADES or (
+            self.source == "xid" and self.text.endswith(" 43")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +109,11 @@ def kind_of(cause: str) -> str:
 
 
 def failure(
-    facts: Facts, bounds: Bounds, last_progress: int | None, hung_since: int | None, policy: Policy
+    facts: Facts,
+    bounds: Bounds,
+    last_progress: int | None,
+    hung_since: int | None,
+    policy: Policy,
 ) -> Failure | None:
     """The verdict on the end of an attempt; None for a live or completed one.
 
@@ -106,9 +125,21 @@ def failure(
         return None
     since = (bounds.end if last_progress is None else last_progress) - policy.before_ns
     faults = [e for e in facts.faults if since <= at(e) <= bounds.end + policy.after_ns]
-    found = [*_labelled(facts, bounds), *_faults(faults, bounds, last_progress, policy), *_ends(facts)]
+    found = [
+        *_labelled(facts, bounds),
+        *_faults(faults, bounds, last_progress, policy),
+        *_ends(facts),
+    ]
     if hung_since is not None:
-        found.append(Evidence("job_hang", "silence", "supported", hung_since, "no progress while holding hardware"))
+        found.append(
+            Evidence(
+                "job_hang",
+                "silence",
+                "supported",
+                hung_since,
+                "no progress while holding hardware",
+            )
+        )
     decided = _decide(found, outcome, bounds.end)
     node, rank = decided.node, decided.rank
     for event in facts.ends:
@@ -123,7 +154,10 @@ def failure(
         decided.status,
         node,
         rank,
-        tuple({"cause": e.cause, "source": e.source, "at": e.at, "text": e.text[:500]} for e in found[:20]),
+        tuple(
+            {"cause": e.cause, "source": e.source, "at": e.at, "text": e.text[:500]}
+            for e in found[:20]
+        ),
     )
 
 
@@ -147,28 +181,54 @@ def _decide(found: Sequence[Evidence], outcome: str, end: int) -> Evidence:
     if planned:
         return Evidence(planned, "outcome", "established", end, outcome)
     for source in ("controller", "scheduler_state", "error", "exit_code"):
-        for one in sorted((e for e in initiating if e.source == source), key=lambda e: (e.at, e.cause)):
+        for one in sorted(
+            (e for e in initiating if e.source == source), key=lambda e: (e.at, e.cause)
+        ):
             return one
     cascades = sorted((e for e in found if e.cascade), key=lambda e: (e.at, e.cause))
-    return cascades[0] if cascades else Evidence(UNDIAGNOSED, "none", "unknown", end, outcome)
+    return (
+        cascades[0]
+        if cascades
+        else Evidence(UNDIAGNOSED, "none", "unknown", end, outcome)
+    )
 
 
 def _labelled(facts: Facts, bounds: Bounds) -> Iterator[Evidence]:
     cause = facts.labels.get("ett.cause")
     if cause in _ROWS:
-        yield Evidence(cause, "label", "established", bounds.end, f"operator's label {cause}")
+        yield Evidence(
+            cause, "label", "established", bounds.end, f"operator's label {cause}"
+        )
 
 
-def _faults(faults: list[Event], bounds: Bounds, last_progress: int | None, policy: Policy) -> Iterator[Evidence]:
+def _faults(
+    faults: list[Event], bounds: Bounds, last_progress: int | None, policy: Policy
+) -> Iterator[Evidence]:
     for event in faults:
         kind, text = event.body["kind"], event.body.get("text", "")
-        where = (at(event), f"{kind} {event.body.get('code', '')} {text}".strip(), event.node, event.rank)
+        where = (
+            at(event),
+            f"{kind} {event.body.get('code', '')} {text}".strip(),
+            event.node,
+            event.rank,
+        )
         if kind == "xid" or (kind == "other" and _XID_TEXT.search(text)):
             code = _xid_code(event.body.get("code"), text)
             if code is not None and code not in PREDICTORS and code in XID:
-                yield Evidence(XID[code], "xid", "established", where[0], f"xid {code}", where[2], where[3])
+                yield Evidence(
+                    XID[code],
+                    "xid",
+                    "established",
+                    where[0],
+                    f"xid {code}",
+                    where[2],
+                    where[3],
+                )
         elif kind == "controller":
-            stepping = last_progress is not None and at(event) - last_progress <= policy.flow_ns
+            stepping = (
+                last_progress is not None
+                and at(event) - last_progress <= policy.flow_ns
+            )
             if stepping and at(event) <= bounds.end:
                 yield Evidence("false_recovery", "controller", "supported", *where)
         elif kind in FAULTS:
@@ -177,7 +237,12 @@ def _faults(faults: list[Event], bounds: Bounds, last_progress: int | None, poli
             source = "notice" if kind in ("preemption", "maintenance") else "fault"
             if kind == "exception":
                 source = "error"
-            yield Evidence(cause, source, "supported" if source == "error" else "established", *where)
+            yield Evidence(
+                cause,
+                source,
+                "supported" if source == "error" else "established",
+                *where,
+            )
         else:
             cause = _by_text(text)
             if cause:
@@ -199,11 +264,24 @@ def _ends(facts: Facts) -> Iterator[Evidence]:
         where = (event.body.get("failed_node"), event.body.get("failed_rank"))
         state = str(body.get("scheduler_state", "")).split(" ", 1)[0]
         if state in STATES:
-            yield Evidence(STATES[state], "scheduler_state", "established", at(event), state, *where)
+            yield Evidence(
+                STATES[state],
+                "scheduler_state",
+                "established",
+                at(event),
+                state,
+                *where,
+            )
         text = body.get("error", "")
         found = _XID_TEXT.search(text)
-        if found and int(found.group(1)) in XID and int(found.group(1)) not in PREDICTORS:
-            yield Evidence(XID[int(found.group(1))], "error", "supported", at(event), text, *where)
+        if (
+            found
+            and int(found.group(1)) in XID
+            and int(found.group(1)) not in PREDICTORS
+        ):
+            yield Evidence(
+                XID[int(found.group(1))], "error", "supported", at(event), text, *where
+            )
         elif text:
             cause = _by_text(text)
             if cause:
@@ -211,7 +289,9 @@ def _ends(facts: Facts) -> Iterator[Evidence]:
         code = body.get("exit_code")
         if code in (1, 2) and not text:
             cause = "user_code_exception" if code == 1 else "user_configuration"
-            yield Evidence(cause, "exit_code", "hypothesis", at(event), f"exit code {code}", *where)
+            yield Evidence(
+                cause, "exit_code", "hypothesis", at(event), f"exit code {code}", *where
+            )
 
 
 def _by_text(text: str) -> str | None:

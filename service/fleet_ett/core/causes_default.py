@@ -155,25 +155,52 @@ FAULTS: dict[str, str] = {
 # what error text says -> cause; the first pattern that is found decides, so specific ones stand first
 SIGNATURES: tuple[tuple[str, str], ...] = (
     (r"cuda out of memory|OutOfMemoryError", "gpu_oom"),
-    (r"oom[-_ ]?kill|killed process \d+|cannot allocate memory|MemoryError", "host_oom"),
-    (r"uncorrectable ecc|double[- ]bit ecc|uncorrectable memory error", "gpu_uncorrectable_memory"),
+    (
+        r"oom[-_ ]?kill|killed process \d+|cannot allocate memory|MemoryError",
+        "host_oom",
+    ),
+    (
+        r"uncorrectable ecc|double[- ]bit ecc|uncorrectable memory error",
+        "gpu_uncorrectable_memory",
+    ),
     (r"fallen off the bus|gpu is lost", "gpu_off_bus"),
     (r"nvlink.*(error|fail)|nvswitch.*fatal", "nvlink_error"),
     (r"no space left on device|ENOSPC|disk quota exceeded", "disk_space"),
-    (r"stale file handle|transport endpoint is not connected|mount.*(fail|missing)", "filesystem_mount"),
+    (
+        r"stale file handle|transport endpoint is not connected|mount.*(fail|missing)",
+        "filesystem_mount",
+    ),
     (r"(hdfs|s3|gcs|botocore).*(error|exception|timed? ?out)", "remote_storage_error"),
-    (r"checkpoint.*(corrupt|incompatible|size mismatch)|unexpected key\(s\) in state_dict", "checkpoint_corrupt"),
+    (
+        r"checkpoint.*(corrupt|incompatible|size mismatch)|unexpected key\(s\) in state_dict",
+        "checkpoint_corrupt",
+    ),
     (r"dataloader worker.*(killed|exited)", "data_service_error"),
-    (r"RendezvousTimeoutError|RendezvousConnectionError|rendezvous.*timed? ?out", "rendezvous_failure"),
-    (r"watchdog.*timeout|collective operation timeout|nccl.*(timed? ?out)", "nccl_timeout"),
+    (
+        r"RendezvousTimeoutError|RendezvousConnectionError|rendezvous.*timed? ?out",
+        "rendezvous_failure",
+    ),
+    (
+        r"watchdog.*timeout|collective operation timeout|nccl.*(timed? ?out)",
+        "nccl_timeout",
+    ),
     (r"nccl.*internal error", "comm_library_bug"),
-    (r"nccl.*(unhandled|remote|system) .*error|connection closed by remote peer", "nccl_timeout"),
+    (
+        r"nccl.*(unhandled|remote|system) .*error|connection closed by remote peer",
+        "nccl_timeout",
+    ),
     (r"illegal memory access", "illegal_memory_access"),
-    (r"(torch\._inductor|inductor|torch\._dynamo).*(error|exception)|recompile_limit", "compile_failure"),
+    (
+        r"(torch\._inductor|inductor|torch\._dynamo).*(error|exception)|recompile_limit",
+        "compile_failure",
+    ),
     (r"loss is nan|nan or inf|(nan|inf) (loss|gradient|detected)", "nan_or_divergence"),
     (r"cuda error|cublas|cudnn", "cuda_error_generic"),
     (r"preempt", "preemption"),
     (r"maintenance", "host_maintenance"),
     (r"connection (refused|reset)", "frontend_network"),
-    (r"traceback \(most recent call last\)|\b\w+(Error|Exception)\b", "user_code_exception"),
+    (
+        r"traceback \(most recent call last\)|\b\w+(Error|Exception)\b",
+        "user_code_exception",
+    ),
 )

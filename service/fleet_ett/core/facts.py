@@ -88,7 +88,11 @@ class Facts:
 
     def flag(self, name: str, **where: object) -> None:
         """Note a quality flag of the closed list (accounting.md, section 12)."""
-        one = {"flag": name, "attempt": self.attempt, **{k: v for k, v in where.items() if v is not None}}
+        one = {
+            "flag": name,
+            "attempt": self.attempt,
+            **{k: v for k, v in where.items() if v is not None},
+        }
         if one not in self.flags:
             self.flags.append(one)
 
@@ -106,8 +110,12 @@ def attempt_start(events: Iterable[Event]) -> tuple[int, bool]:
     """
     starts = [event for event in events if event.type == "attempt_start"]
     if not starts:
-        return min((at(event) for event in events if event.start is not None), default=0), True
-    return min(map(at, starts)), all(event.body.get("released_between", True) for event in starts)
+        return min(
+            (at(event) for event in events if event.start is not None), default=0
+        ), True
+    return min(map(at, starts)), all(
+        event.body.get("released_between", True) for event in starts
+    )
 
 
 def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
@@ -116,23 +124,44 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
     for event in delivered.events:
         kinds.setdefault(event.type, []).append(event)
     own = [event for event in delivered.events if event.attempt == attempt]
-    beats = [event for event in kinds.get("heartbeat", ()) if beats_of(event, job, attempt)]
+    beats = [
+        event for event in kinds.get("heartbeat", ()) if beats_of(event, job, attempt)
+    ]
     # codes in the order of the names, so that no tie is ever decided by the order of delivery
-    nodes = {name: i for i, name in enumerate(sorted({e.node for e in (*delivered.events, *delivered.batches)}))}
+    nodes = {
+        name: i
+        for i, name in enumerate(
+            sorted({e.node for e in (*delivered.events, *delivered.batches)})
+        )
+    }
     steps = step_columns.gather(kinds.get("steps", []), delivered.batches, nodes)
     spoken = [*kinds.get("phase", ()), *kinds.get("phase_open", ())]
     names = sorted({event.body["phase"] for event in spoken} | {STEP})
     phase_names = {name: i for i, name in enumerate(names)}
-    keys = sorted({event.body["work_key"] for event in spoken if "work_key" in event.body})
+    keys = sorted(
+        {event.body["work_key"] for event in spoken if "work_key" in event.body}
+    )
     work_keys = {key: i for i, key in enumerate(keys)}
     flags: list[dict[str, Any]] = []
-    spans = _spans(kinds.get("phase", []), kinds.get("phase_open", []), nodes, phase_names, work_keys, flags)
+    spans = _spans(
+        kinds.get("phase", []),
+        kinds.get("phase_open", []),
+        nodes,
+        phase_names,
+        work_keys,
+        flags,
+    )
     starts = kinds.get("attempt_start", [])
-    ends = sorted(kinds.get("attempt_end", []), key=lambda event: (at(event), event.node, event.seq))
+    ends = sorted(
+        kinds.get("attempt_end", []),
+        key=lambda event: (at(event), event.node, event.seq),
+    )
     begun = [at(event) for event in starts]
     inferred = not begun
     if inferred:
-        seen = [at(event) for event in own if event.start is not None] + [at(event) for event in beats]
+        seen = [at(event) for event in own if event.start is not None] + [
+            at(event) for event in beats
+        ]
         begun = [*seen, int(steps.start.min())] if len(steps) else seen
     last_seen = _last_seen([*own, *kinds.get("heartbeat", ())], delivered)
     facts = Facts(
@@ -150,7 +179,10 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
         work_keys=list(work_keys),
         node_names=list(nodes),
         ends=ends,
-        checkpoints=sorted(kinds.get("checkpoint", []), key=lambda e: (at(e), e.body["step"], e.body["kind"])),
+        checkpoints=sorted(
+            kinds.get("checkpoint", []),
+            key=lambda e: (at(e), e.body["step"], e.body["kind"]),
+        ),
         loads=_loads(kinds),
         faults=sorted(kinds.get("fault", []), key=lambda e: (at(e), e.node, e.seq)),
         beat_at=np.array(sorted(map(at, beats)), dtype=np.int64),
@@ -171,7 +203,11 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
 
 def _loads(kinds: dict[str, list[Event]]) -> list[tuple[int, int]]:
     events = [e for e in kinds.get("checkpoint", ()) if e.body["kind"] == "load"]
-    events += [e for e in kinds.get("phase", ()) if e.body["phase"] == LOAD and "step" in e.body]
+    events += [
+        e
+        for e in kinds.get("phase", ())
+        if e.body["phase"] == LOAD and "step" in e.body
+    ]
     return [(at(event), event.body["step"]) for event in events]
 
 
@@ -199,9 +235,12 @@ def _hardware(facts: Facts, starts: list[Event], beats: list[Event]) -> None:
             by_node[node] = max(by_node.get(node, 0), count)
     totals = [event.body["gpus"] for event in starts if "gpus" in event.body]
     sizes = [event.body["world_size"] for event in starts if "world_size" in event.body]
-    ranks = {int(r) for r in np.unique(facts.spans.rank)} | {int(r) for r in np.unique(facts.steps.rank)}
+    stepping = facts.steps.rank[facts.steps.leading()]
+    ranks = set(np.unique(facts.spans.rank).tolist()) | set(stepping.tolist())
     if not ranks:
-        ranks = {rank for beat in beats for one in beat.body["jobs"] for rank in one["ranks"]}
+        ranks = {
+            rank for beat in beats for one in beat.body["jobs"] for rank in one["ranks"]
+        }
     facts.world_size = max(sizes) if sizes else max(len(ranks), 1)
     if totals:
         facts.gpus = max(totals)
@@ -233,7 +272,9 @@ def _quality(facts: Facts, delivered: Delivered, own: list[Event]) -> None:
     skews: dict[str, int] = {}
     for source in (*own, *delivered.batches):
         offset = source.clock_offset_ns
-        if abs(offset) >= CLOCK_SKEW_NS and abs(offset) > abs(skews.get(source.node, 0)):
+        if abs(offset) >= CLOCK_SKEW_NS and abs(offset) > abs(
+            skews.get(source.node, 0)
+        ):
             skews[source.node] = offset
     for node, offset in sorted(skews.items()):
         facts.flag("clock_skew", node=node, amount=offset)
@@ -263,12 +304,18 @@ def _spans(
         other = closing.setdefault(key, event)
         if other is not event:  # closed twice: the earlier end
             flags.append({"flag": "conflict", "rank": event.rank, "node": event.node})
-            kept, lost = sorted((other, event), key=lambda e: ((e.end or 0) - e.clock_offset_ns, at(e), e.seq))[:2]
+            kept, lost = sorted(
+                (other, event),
+                key=lambda e: ((e.end or 0) - e.clock_offset_ns, at(e), e.seq),
+            )[:2]
             closing[key] = kept
             dropped.add(id(lost))
     if dropped:
         phases = [event for event in phases if id(event) not in dropped]
-    still_open = {(e.rank, e.body["span"]): e for e in sorted(opens, key=lambda e: (at(e), e.seq), reverse=True)}
+    still_open = {
+        (e.rank, e.body["span"]): e
+        for e in sorted(opens, key=lambda e: (at(e), e.seq), reverse=True)
+    }
     phases = phases + [event for key, event in still_open.items() if key not in closing]
     n = len(phases)
     extra = [(i, event.body) for i, event in enumerate(phases) if len(event.body) > 1]
@@ -288,7 +335,10 @@ def _spans(
         rank=column(event.rank or 0 for event in phases),
         node=column(nodes[event.node] for event in phases),
         start=column((event.start or 0) - event.clock_offset_ns for event in phases),
-        end=column(-1 if event.end is None else event.end - event.clock_offset_ns for event in phases),
+        end=column(
+            -1 if event.end is None else event.end - event.clock_offset_ns
+            for event in phases
+        ),
         phase=column(phase_names[event.body["phase"]] for event in phases),
         key=key_column,
         overlapped=overlapped,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,16 +77,20 @@ def goodput(attempts: Sequence[AttemptBooks]) -> Goodput:
         _attempt(out, books, positions[k], borders[k], reached[k], median)
         gap = [i for i, label in enumerate(books.segments.labels) if label[0] == "gap"]
         rows = np.isin(books.segments.label, gap)
-        out.add("recovery_gap", int((books.segments.end - books.segments.start)[rows].sum()))
+        out.add(
+            "recovery_gap", int((books.segments.end - books.segments.start)[rows].sum())
+        )
     return out
 
 
-def _positions(windows: Windows, sampled: bool) -> Position:  # noqa: FBT001
+def _positions(windows: Windows, sampled: bool) -> Position:
     where = windows.where
     return (where.from_, where.to) if sampled else (where.low, where.high)
 
 
-def _later(windows: Sequence[Windows], positions: Sequence[Position]) -> tuple[list[Fraction | None], list[Fraction]]:
+def _later(
+    windows: Sequence[Windows], positions: Sequence[Position]
+) -> tuple[list[Fraction | None], list[Fraction]]:
     """For each attempt: the lowest place at which a later one began, and how far later ones have come."""
     borders: list[Fraction | None] = []
     reached: list[Fraction] = []
@@ -104,8 +109,8 @@ def _later(windows: Sequence[Windows], positions: Sequence[Position]) -> tuple[l
 def _net(windows: Windows) -> Ints:
     """Net ns of each window on the job's timeline."""
     net = np.zeros(len(windows.steps), dtype=np.int64)
-    rows = np.flatnonzero(windows.track.window >= 0)
-    np.add.at(net, windows.track.window[rows], (windows.track.end - windows.track.start)[rows])
+    rows = np.flatnonzero(windows.window >= 0)
+    np.add.at(net, windows.window[rows], (windows.end - windows.start)[rows])
     return net
 
 
@@ -126,22 +131,28 @@ def _median_step(windows: Sequence[Windows]) -> int:
     return int(all_times[order[np.searchsorted(reach, reach[-1] / 2)]])
 
 
-def _attempt(  # noqa: PLR0913
-    out: Goodput, books: AttemptBooks, position: Position, border: Fraction | None, reached: Fraction, median: int
+def _attempt(
+    out: Goodput,
+    books: AttemptBooks,
+    position: Position,
+    border: Fraction | None,
+    reached: Fraction,
+    median: int,
 ) -> None:
     w = books.windows
-    track = w.track
-    length = track.end - track.start
-    rows = np.flatnonzero(track.window >= 0)
+    length = w.end - w.start
+    rows = np.flatnonzero(w.window >= 0)
     lost_since = None
     if len(rows):
         lost = _lost(w, position, border)
         _steps(out, books, rows, lost, position, reached, median)
-        hit = np.flatnonzero(lost[track.window[rows]] > 0)
-        lost_since = int(track.start[rows[hit[0]]]) if len(hit) else None
-    completed = int(track.end[rows].max()) if len(rows) else None
-    over = not books.summary.live and (border is not None or books.summary.outcome != "completed")
-    for row in np.flatnonzero(track.window < 0).tolist():
+        hit = np.flatnonzero(lost[w.window[rows]] > 0)
+        lost_since = int(w.start[rows[hit[0]]]) if len(hit) else None
+    completed = int(w.end[rows].max()) if len(rows) else None
+    over = not books.summary.live and (
+        border is not None or books.summary.outcome != "completed"
+    )
+    for row in np.flatnonzero(w.window < 0).tolist():
         out.add(_bucket(books, row, lost_since, completed, over), int(length[row]))
 
 
@@ -160,21 +171,31 @@ def _lost(w: Windows, position: Position, border: Fraction | None) -> Ints:
 def _rank_blocks(rank: Ints) -> list[tuple[int, int]]:
     borders = np.flatnonzero(rank[1:] != rank[:-1]) + 1
     edges = [0, *borders.tolist(), len(rank)]
-    return [(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
+    return [(a, b) for a, b in pairwise(edges) if b > a]
 
 
-def _steps(  # noqa: PLR0913, PLR0917
-    out: Goodput, books: AttemptBooks, rows: Ints, lost: Ints, position: Position, reached: Fraction, median: int
+def _steps(
+    out: Goodput,
+    books: AttemptBooks,
+    rows: Ints,
+    lost: Ints,
+    position: Position,
+    reached: Fraction,
+    median: int,
 ) -> None:
     """Step time: the first step's excess, then the part that was lost, and what survived."""
     w = books.windows
     net = _net(w)
     low, high = position
-    begun = int(w.track.window[rows[0]])
-    same = (w.steps.first == w.steps.first[begun]) & (w.steps.last == w.steps.last[begun])
+    begun = int(w.window[rows[0]])
+    same = (w.steps.first == w.steps.first[begun]) & (
+        w.steps.last == w.steps.last[begun]
+    )
     leading = np.flatnonzero(same & (w.steps.start < (w.first.end or 0)))
     first_net = int(net[leading].sum())
-    count = max((int(w.where.high[begun]) - int(w.where.low[begun])) // w.where.scale, 1)
+    count = max(
+        (int(w.where.high[begun]) - int(w.where.low[begun])) // w.where.scale, 1
+    )
     excess = max(first_net - count * median, 0)
     out.add("startup", excess)
     if excess:
@@ -193,10 +214,16 @@ def _steps(  # noqa: PLR0913, PLR0917
     out.lost_progress += int(net[ahead].sum())
 
 
-def _bucket(books: AttemptBooks, row: int, lost_since: int | None, completed: int | None, over: bool) -> str:  # noqa: FBT001
+def _bucket(
+    books: AttemptBooks,
+    row: int,
+    lost_since: int | None,
+    completed: int | None,
+    over: bool,
+) -> str:
     """The bucket of a piece of time outside steps."""
     w = books.windows
-    start = int(w.track.start[row])
+    start = int(w.start[row])
     heading = w.headings[int(w.heading[row])]
     flying = w.in_flight_from
     if over and flying is not None and start >= flying:
@@ -208,8 +235,16 @@ def _bucket(books: AttemptBooks, row: int, lost_since: int | None, completed: in
         if w.first.start is None or start < w.first.start:
             return "startup"
         return "recovery_gap" if heading == "stall" else "other"
-    if lost_since is not None and completed is not None and lost_since <= start < completed:
+    if (
+        lost_since is not None
+        and completed is not None
+        and lost_since <= start < completed
+    ):
         return "repeated_work"
-    badput = w.badput[int(w.track.phase[row])]
+    badput = w.badput[int(w.phase[row])]
     bucket = _BUCKET_OF_BADPUT.get(badput or "", "other")
-    return "startup" if heading == "startup" and bucket in ("other", "recovery_gap") else bucket
+    return (
+        "startup"
+        if heading == "startup" and bucket in ("other", "recovery_gap")
+        else bucket
+    )

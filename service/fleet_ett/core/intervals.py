@@ -33,6 +33,15 @@ class IntervalSet:
     @classmethod
     def of(cls, lows: Ints, highs: Ints) -> IntervalSet:
         """The union of any intervals [lows[i], highs[i]); empty ones are dropped."""
+        if (
+            len(lows)
+            and bool((lows[1:] == highs[:-1]).all())
+            and bool((highs >= lows).all())
+        ):
+            lows, highs = (
+                lows[:1],
+                highs[-1:],
+            )  # windows that follow each other, the usual case
         kept = highs > lows
         if not kept.all():
             lows, highs = lows[kept], highs[kept]
@@ -54,7 +63,8 @@ class IntervalSet:
         if not len(other.starts):
             return self
         return IntervalSet.of(
-            np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends))
+            np.concatenate((self.starts, other.starts)),
+            np.concatenate((self.ends, other.ends)),
         )
 
     def __bool__(self) -> bool:
@@ -75,9 +85,15 @@ class IntervalSet:
 
     def covered(self, lows: Ints, highs: Ints) -> Ints:
         """How much of each [lows[i], highs[i]) lies in the set. Shape as the inputs."""
-        if not len(self.starts):
-            return np.zeros(len(lows), dtype=np.int64)
-        return self._measure_below(highs) - self._measure_below(lows)
+        out = np.zeros(len(lows), dtype=np.int64)
+        if len(
+            self.starts
+        ):  # mostly new data lies beyond all of the set: look only at what can meet it
+            near = np.flatnonzero((lows < self.ends[-1]) & (highs > self.starts[0]))
+            out[near] = self._measure_below(highs[near]) - self._measure_below(
+                lows[near]
+            )
+        return out
 
     def _measure_below(self, points: Ints) -> Ints:
         if self._below is None:
@@ -92,12 +108,17 @@ class IntervalSet:
         first = int(np.searchsorted(self.ends, low, side="right"))
         last = int(np.searchsorted(self.starts, high, side="left"))
         return [
-            (max(int(self.starts[i]), low), min(int(self.ends[i]), high)) for i in range(first, last)
+            (max(int(self.starts[i]), low), min(int(self.ends[i]), high))
+            for i in range(first, last)
         ]
 
     def scaled(self, factor: int) -> IntervalSet:
         """The set with every bound multiplied by `factor` > 0."""
-        return self if factor == 1 else IntervalSet(self.starts * factor, self.ends * factor)
+        return (
+            self
+            if factor == 1
+            else IntervalSet(self.starts * factor, self.ends * factor)
+        )
 
     def to_json(self) -> list[list[int]]:
         """[[start, end], ...]."""

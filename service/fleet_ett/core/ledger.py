@@ -1,32 +1,42 @@
-"""A job's and a fleet's books put together from attempts: the public door of the core.
+"""A job's and a fleet's books: the public door of the core.
 
-`attribute(events, now=, policy=)` works on a list in a notebook; the service books attempt by attempt with
-`attempt.attribute_attempt` and uses `job.assemble` for the rest. Both give the same numbers.
+`attribute(events, now=, policy=)` works on a list in a notebook. `Books` takes events as they come and
+books again only the attempts that they can have changed; the service does the same with its database.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fleet_ett.core.attempt import AttemptBooks, Carry, Link, Unbalanced, attempt_start, attribute_attempt, book_attempt
-from fleet_ett.core.facts import at, beats_of
+from fleet_ett.core.attempt import (
+    AttemptBooks,
+    Carry,
+    Link,
+    Unbalanced,
+    attempt_start,
+    attribute_attempt,
+    book_attempt,
+)
+from fleet_ett.core.deliveries import Deliveries
 from fleet_ett.core.goodput import Goodput, goodput
-from fleet_ett.core.identity import Delivered, unique
+from fleet_ett.core.identity import unique
 from fleet_ett.core.job import Incident, JobMeta, JobSummary, assemble, job_meta
 from fleet_ett.core.policy import Policy
-from fleet_ett.core.steps import StepBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from ett_collector.wire import Event
 
+    from fleet_ett.core.steps import StepBatch
+
 __all__ = [
     "AttemptBooks",
+    "Books",
     "Carry",
     "FleetBooks",
+    "Goodput",
     "Incident",
     "JobMeta",
     "JobSummary",
@@ -65,7 +75,10 @@ class FleetBooks:
 
 
 def attribute(
-    events: Iterable[Event | StepBatch], *, now: int | None = None, policy: Policy | None = None
+    events: Iterable[Event | StepBatch],
+    *,
+    now: int | None = None,
+    policy: Policy | None = None,
 ) -> Ledger:
     """The ledger of the one job that `events` speak of.
 
@@ -80,123 +93,76 @@ def attribute(
 
 
 def attribute_fleet(
-    events: Iterable[Event | StepBatch], *, now: int | None = None, policy: Policy | None = None
+    events: Iterable[Event | StepBatch],
+    *,
+    now: int | None = None,
+    policy: Policy | None = None,
 ) -> FleetBooks:
     """The ledgers of all jobs that `events` speak of (see `attribute`)."""
-    policy = policy or Policy()
-    delivered = unique(events)
-    out = FleetBooks(duplicates=delivered.duplicates, conflicts=delivered.conflicts)
-    split = _by_job(delivered)
-    now = _newest(delivered) if now is None else now
-    for job, mine in sorted(split.jobs.items()):
-        ordered = _attempts(job, mine, split, now)
-        books: list[AttemptBooks] = []
+    books = Books(policy)
+    books.add(events)
+    return FleetBooks(
+        {job: books.ledger(job, now=now) for job in books.jobs()},
+        books.duplicates,
+        books.conflicts,
+    )
+
+
+class Books:
+    """The books of a fleet, kept as events come: each `ledger` costs what the new events can have changed."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self.duplicates = 0
+        self.conflicts = 0
+        self._deliveries = Deliveries()
+        self._booked: dict[tuple[str, str], tuple[str, AttemptBooks]] = {}
+
+    def add(self, events: Iterable[Event | StepBatch]) -> None:
+        """Take events of any jobs. Repeats of one `add` are counted; those of different ones only dropped."""
+        delivered = unique(events)
+        self.duplicates += delivered.duplicates
+        self.conflicts += delivered.conflicts
+        for job, attempt in self._deliveries.take(delivered):
+            self._booked.pop((job, attempt), None)
+
+    def jobs(self) -> list[str]:
+        """The jobs that events have named, sorted."""
+        return sorted(self._deliveries.jobs)
+
+    def ledger(self, job: str, *, now: int | None = None) -> Ledger:
+        """The job's ledger at `now` (ns; by default the newest stamp). KeyError for an unknown job."""
+        moment = self._deliveries.newest if now is None else now
+        ordered = self._deliveries.attempts(job, moment)
+        booked: list[AttemptBooks] = []
         carry = Carry.empty()
         for index, (_, _, attempt) in enumerate(ordered):
             follower = ordered[index + 1] if index + 1 < len(ordered) else None
-            link = Link(index, carry, follower[0] if follower else None, follower[1] if follower else True)
-            books.append(book_attempt(job, attempt, mine[attempt], link, now=now, policy=policy))
-            carry = books[-1].carry
-        meta = job_meta(split.meta.get(job, []))
-        summary = assemble(job, meta, [b.summary for b in books], now=now, policy=policy)
-        out.jobs[job] = Ledger(job, summary, books)
-    return out
+            link = Link(
+                index,
+                carry,
+                follower[0] if follower else None,
+                follower[1] if follower else True,
+            )
+            booked.append(self._attempt(job, attempt, link, moment))
+            carry = booked[-1].carry
+        meta = job_meta(self._deliveries.meta.get(job, []))
+        summaries = [books.summary for books in booked]
+        return Ledger(
+            job, assemble(job, meta, summaries, now=moment, policy=self.policy), booked
+        )
 
-
-@dataclass(slots=True)
-class _Split:
-    jobs: dict[str, dict[str, Delivered]] = field(default_factory=dict)
-    meta: dict[str, list[Event]] = field(default_factory=dict)
-    beats: list[Event] = field(default_factory=list)
-    faults: list[Event] = field(default_factory=list)
-
-    def place(self, job: str, attempt: str) -> Delivered:
-        attempts = self.jobs.setdefault(job, {})
-        if attempt not in attempts:
-            attempts[attempt] = Delivered([], [])
-        return attempts[attempt]
-
-
-def _by_job(delivered: Delivered) -> _Split:
-    split = _Split()
-    for batch in delivered.batches:
-        split.place(batch.job, batch.attempt).batches.append(batch)
-    for event in delivered.events:
-        if event.type == "heartbeat":
-            split.beats.append(event)
-        elif event.type == "job":
-            split.meta.setdefault(event.job or "", []).append(event)
-            split.jobs.setdefault(event.job or "", {})
-        elif event.job is not None and event.attempt is not None:
-            split.place(event.job, event.attempt).events.append(event)
-        elif event.type == "fault":
-            split.faults.append(event)
-    for event in split.beats:
-        for one in event.body.get("jobs", ()):
-            place = split.place(one["job"], one["attempt"])
-            if not place.events or place.events[-1] is not event:
-                place.events.append(event)
-    for event in delivered.conflicted:
-        if event.job in split.jobs and event.attempt in split.jobs[event.job]:
-            split.jobs[event.job][event.attempt].conflicted.append(event)
-    return split
-
-
-def _attempts(
-    job: str, mine: dict[str, Delivered], split: _Split, now: int
-) -> list[tuple[int, bool, str]]:
-    """The job's attempts that had begun by `now`, by start; node faults and beats handed to each."""
-    ordered: list[tuple[int, bool, str]] = []
-    for attempt, delivered in mine.items():
-        own = [e for e in delivered.events if e.attempt == attempt or beats_of(e, job, attempt)]
-        own += [event for batch in delivered.batches for event in _first(batch)]
-        begin, released = attempt_start(own)
-        if begin <= now:
-            ordered.append((begin, released, attempt))
-    ordered.sort()
-    if split.faults or split.beats:
-        for _, _, attempt in ordered:
-            _hand_out(job, mine[attempt], split)
-    return ordered
-
-
-def _first(batch: StepBatch) -> Iterable[Event]:
-    row = int(batch.start.argmin())
-    for event in batch.events() if len(batch) < 2 else ():  # noqa: PLR2004
-        yield event
-    if len(batch) > 1:
-        one = slice(row, row + 1)
-        yield from StepBatch(
-            batch.job,
-            batch.attempt,
-            batch.rank,
-            batch.node,
-            batch.incarnation,
-            batch.seq[one],
-            batch.first[one],
-            batch.last[one],
-            batch.start[one],
-            batch.end[one],
-            batch.clock_offset_ns,
-        ).events()
-
-
-def _hand_out(job: str, delivered: Delivered, split: _Split) -> None:
-    """Give an attempt the faults and heartbeats of its nodes that name no attempt."""
-    nodes = {event.node for event in delivered.events} | {batch.node for batch in delivered.batches}
-    for event in delivered.events:
-        if event.type == "attempt_start":
-            nodes.update(event.body.get("nodes", ()))
-            nodes.update(event.body.get("gpus_by_node", ()))
-    delivered.events += [e for e in split.faults if e.job == job or (e.job is None and e.node in nodes)]
-    have = {id(event) for event in delivered.events}
-    delivered.events += [e for e in split.beats if e.node in nodes and id(e) not in have]
-
-
-def _newest(delivered: Delivered) -> int:
-    stamps: list[int] = [int(batch.end.max()) - batch.clock_offset_ns for batch in delivered.batches]
-    for event in delivered.events:
-        stamp = event.end if event.end is not None else event.start
-        if stamp is not None:
-            stamps.append(stamp - event.clock_offset_ns)
-    return max(stamps, default=0)
+    def _attempt(self, job: str, attempt: str, link: Link, now: int) -> AttemptBooks:
+        digest = link.digest()
+        known = self._booked.get((job, attempt))
+        if (
+            known is not None
+            and known[0] == digest
+            and not known[1].summary.live
+            and not known[1].summary.provisional_ns
+        ):
+            return known[1]
+        delivered = self._deliveries.of(job, attempt)
+        books = book_attempt(job, attempt, delivered, link, now=now, policy=self.policy)
+        self._booked[job, attempt] = (digest, books)
+        return books

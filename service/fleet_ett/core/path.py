@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 # Rungs from behind to ahead; the phases of start-up stand between the first two in taxonomy order.
 UNREPORTED, BLOCKING, STEPS, END = 0, 100_000, 300_000, 400_000
-_ROW = 1 << 32  # below the rung stands the row of the tile, so that the lowest rank wins a tie
+_ROW = (
+    1 << 32
+)  # below the rung stands the row of the tile, so that the lowest rank wins a tie
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +47,60 @@ def first_step(tiles: Tiles, steps: Steps) -> FirstStep:
     flying = np.flatnonzero(tiles.in_flight)
     starts, ends = tiles.start[flying], tiles.end[flying]
     if len(steps):
-        leading = np.flatnonzero(np.append(True, steps.rank[1:] != steps.rank[:-1]))
-        starts, ends = np.append(steps.start[leading], starts), np.append(steps.end[leading], ends)
+        leading = steps.leading()
+        starts, ends = (
+            np.append(steps.start[leading], starts),
+            np.append(steps.end[leading], ends),
+        )
     if not len(starts):
         return FirstStep(None, None)
     earliest = ends[np.argmin(starts)]
-    return FirstStep(int(starts.min()), int(ends[starts < earliest].max(initial=earliest)))
+    return FirstStep(
+        int(starts.min()), int(ends[starts < earliest].max(initial=earliest))
+    )
 
 
-def job_track(  # noqa: PLR0913 - the sweep's inputs, each of its own kind
-    facts: Facts, tiles: Tiles, steps: Steps, first: FirstStep, names: Names, bounds: Bounds, policy: Policy
+def job_track(
+    facts: Facts,
+    tiles: Tiles,
+    steps: Steps,
+    first: FirstStep,
+    names: Names,
+    bounds: Bounds,
+    policy: Policy,
 ) -> Track:
     """The job's states where some rank reports, in order and disjoint; silence is left open."""
-    ranks = np.flatnonzero(np.append(True, tiles.rank[1:] != tiles.rank[:-1]))[: len(tiles.rank)]
-    if len(ranks) < 2:  # noqa: PLR2004 - one rank is the job
+    ranks = np.flatnonzero(np.append(True, tiles.rank[1:] != tiles.rank[:-1]))[
+        : len(tiles.rank)
+    ]
+    if len(ranks) < 2:
         lone = np.zeros(len(tiles.rank), dtype=bool)
-        return Track(tiles.start, tiles.end, tiles.phase, tiles.rank, tiles.node, tiles.window, tiles.key, lone)
+        return Track(
+            tiles.start,
+            tiles.end,
+            tiles.phase,
+            tiles.rank,
+            tiles.node,
+            tiles.window,
+            tiles.key,
+            lone,
+        )
     rungs = _rungs(tiles, names, policy)
     unreported, holders = _unreported(tiles, ranks, first)
     all_starts = np.concatenate((tiles.start, unreported[:, 0]))
     all_ends = np.concatenate((tiles.end, unreported[:, 1]))
-    all_rungs = np.concatenate((rungs, np.full(len(holders), UNREPORTED, dtype=np.int64)))
+    all_rungs = np.concatenate(
+        (rungs, np.full(len(holders), UNREPORTED, dtype=np.int64))
+    )
     rows = np.concatenate((np.arange(len(rungs)), holders))
-    starts, ends, winner = cover.runs(*cover.smallest(all_starts, all_ends, all_rungs * _ROW + rows))
+    starts, ends, winner = cover.runs(
+        *cover.smallest(all_starts, all_ends, all_rungs * _ROW + rows)
+    )
     rung, row = winner // _ROW, winner % _ROW
     told = rung > UNREPORTED
-    told |= (rung == UNREPORTED) & (rungs[row] == UNREPORTED) & (tiles.start[row] <= starts)
+    told |= (
+        (rung == UNREPORTED) & (rungs[row] == UNREPORTED) & (tiles.start[row] <= starts)
+    )
     track = Track(
         starts,
         ends,
@@ -114,7 +144,9 @@ def _unreported(tiles: Tiles, ranks: Ints, first: FirstStep) -> tuple[Ints, Ints
         late &= begun <= first.end
         until = np.minimum(begun, max(first.start, earliest))
     late &= until > earliest
-    holes = np.stack((np.full(int(late.sum()), earliest, dtype=np.int64), until[late]), axis=1)
+    holes = np.stack(
+        (np.full(int(late.sum()), earliest, dtype=np.int64), until[late]), axis=1
+    )
     return holes, ranks[late]
 
 
@@ -125,7 +157,11 @@ def _ahead(track: Track, rung: Ints, starts: Ints, ends: Ints, rungs: Ints) -> T
     points: list[Ints] = []
     for level in np.unique(rungs)[::-1]:
         above[int(level)] = reached
-        points.append(_inside(track, rung, int(level), np.concatenate((reached.starts, reached.ends))))
+        points.append(
+            _inside(
+                track, rung, int(level), np.concatenate((reached.starts, reached.ends))
+            )
+        )
         here = rungs == level
         reached = reached | IntervalSet.of(starts[here], ends[here])
     cut = track.cut(np.concatenate(points))
@@ -141,8 +177,14 @@ def _inside(track: Track, rung: Ints, level: int, points: Ints) -> Ints:
     return points[(row >= 0) & (rung[row] == level)]
 
 
-def _silent_ranks(  # noqa: PLR0913 - the sweep's inputs, each of its own kind
-    track: Track, facts: Facts, tiles: Tiles, steps: Steps, names: Names, bounds: Bounds, policy: Policy
+def _silent_ranks(
+    track: Track,
+    facts: Facts,
+    tiles: Tiles,
+    steps: Steps,
+    names: Names,
+    bounds: Bounds,
+    policy: Policy,
 ) -> Track:
     """Book as stall the steps of others after a rank fell silent, and blame that rank."""
     if not len(steps):
@@ -181,5 +223,10 @@ def _silent_ranks(  # noqa: PLR0913 - the sweep's inputs, each of its own kind
     track.node[rows] = [node_of[int(r)] for r in blamed]
     for one in np.unique(blamed):
         amount = int((track.end[rows] - track.start[rows])[blamed == one].sum())
-        facts.flag("silent_rank", rank=int(one), node=facts.node_names[node_of[int(one)]], amount=amount)
+        facts.flag(
+            "silent_rank",
+            rank=int(one),
+            node=facts.node_names[node_of[int(one)]],
+            amount=amount,
+        )
     return track

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 COMPILE_BUCKET = "pt2_compile"
-_BY_NAME = (HANG, UNKNOWN, ABORTED, STEP, REPLAY, GAP)  # what the core books itself has one heading anywhere
+_BY_NAME = (
+    HANG,
+    UNKNOWN,
+    ABORTED,
+    STEP,
+    REPLAY,
+    GAP,
+)  # what the core books itself has one heading anywhere
 
 
 @dataclass(slots=True)
@@ -36,7 +43,13 @@ class Labels:
     headings: list[str]
 
 
-def place(track: Track, replay: NDArray[np.bool_], names: Names, first: FirstStep, policy: Policy) -> tuple[Track, Labels]:
+def place(
+    track: Track,
+    replay: NDArray[np.bool_],
+    names: Names,
+    first: FirstStep,
+    policy: Policy,
+) -> tuple[Track, Labels]:
     """Label every piece with its heading; replayed step time gets the phase `step_replayed`.
 
     The track must have been cut at the first step's start and its window's end (`FirstStep`).
@@ -45,12 +58,17 @@ def place(track: Track, replay: NDArray[np.bool_], names: Names, first: FirstSte
     headings: dict[str, int] = {}
 
     def codes(place: int) -> Ints:
-        return np.array([headings.setdefault(_heading(p, place), len(headings)) for p in phases], dtype=np.int64)
+        return np.array(
+            [headings.setdefault(_heading(p, place), len(headings)) for p in phases],
+            dtype=np.int64,
+        )
 
     by_place = np.stack([codes(0), codes(1), codes(2)])
     moment = np.zeros(len(track), dtype=np.int64)
     if first.start is not None and first.end is not None:
-        moment = (track.start >= first.start).astype(np.int64) + (track.start >= first.end)
+        moment = (track.start >= first.start).astype(np.int64) + (
+            track.start >= first.end
+        )
     phase = np.where(replay, names.code(REPLAY), track.phase)
     track.phase = phase
     return track, Labels(by_place[moment, phase], list(headings))
@@ -61,5 +79,5 @@ def _heading(phase: Phase, place: int) -> str:
     if phase.id in _BY_NAME or phase.stage == "end":
         return phase.heading
     if phase.meta_l2 == COMPILE_BUCKET or phase.heading == "compile":
-        return "startup" if place < 2 else "compile"  # noqa: PLR2004 - after the first window
+        return "startup" if place < 2 else "compile"
     return "startup" if place == 0 else phase.heading

@@ -10,7 +10,9 @@ def ett(productive: int, total: int) -> float | None:
     return productive / total if total else None
 
 
-def l1_identity(tts_ns: int, failures: int, mean_ttr_ns: float, wall_ns: int) -> float | None:
+def l1_identity(
+    tts_ns: int, failures: int, mean_ttr_ns: float, wall_ns: int
+) -> float | None:
     """ETT = 1 - (TTS + NoF x TTR) / E2E (Meta ETT%, L1). None when the wall time is 0.
 
     Blocking saves, input stalls, evaluation and shutdown are not in it: the residual against the
@@ -26,7 +28,7 @@ def expected_ett(interval: float, write: float, restart: float, mttf: float) -> 
     from a failure to training again, `mttf`: mean seconds between failures of the job.
     """
     exponent = (interval + write) / mttf
-    if exponent > 700:  # noqa: PLR2004 - exp() would overflow: no checkpoint is ever reached
+    if exponent > 700:
         return 0.0
     return interval / (mttf * exp(restart / mttf) * (exp(exponent) - 1))
 

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-def fill(track: Track, facts: Facts, names: Names, bounds: Bounds, failed: bool, policy: Policy) -> Track:  # noqa: FBT001, PLR0913
+def fill(
+    track: Track,
+    facts: Facts,
+    names: Names,
+    bounds: Bounds,
+    failed: bool,
+    policy: Policy,
+) -> Track:
     """The track made whole over [bounds.start, bounds.end)."""
     low = np.concatenate((np.array([bounds.start], dtype=np.int64), track.end))
     high = np.concatenate((track.start, np.array([bounds.end], dtype=np.int64)))
@@ -40,7 +47,9 @@ def fill(track: Track, facts: Facts, names: Names, bounds: Bounds, failed: bool,
         last = int(np.searchsorted(facts.beat_at, end, side="right"))
         if progressed and last and int(facts.beat_at[last - 1]) > begin:
             alive = int(facts.beat_at[last - 1])
-            stalls.append((int(i), begin, end if end - alive <= policy.heartbeat_ns else alive))
+            stalls.append(
+                (int(i), begin, end if end - alive <= policy.heartbeat_ns else alive)
+            )
     hang, unknown = names.code(HANG), names.code(UNKNOWN)
     phase = np.full(len(holes), unknown, dtype=np.int64)
     extra: list[tuple[int, int]] = []
@@ -54,15 +63,21 @@ def fill(track: Track, facts: Facts, names: Names, bounds: Bounds, failed: bool,
     silent_end = np.concatenate((ends, rest[:, 1]))
     silent_phase = np.concatenate((phase, np.full(len(rest), unknown, dtype=np.int64)))
     none = np.full(len(silent_start), -1, dtype=np.int64)
-    order = np.argsort(np.concatenate((track.start, silent_start)), kind="stable")
-    whole = Track(
-        np.concatenate((track.start, silent_start)),
-        np.concatenate((track.end, silent_end)),
-        np.concatenate((track.phase, silent_phase)),
-        np.concatenate((track.rank, none)),
-        np.concatenate((track.node, none)),
-        np.concatenate((track.window, none)),
-        np.concatenate((track.key, none)),
-        np.concatenate((track.ahead, np.zeros(len(none), dtype=bool))),
+    quiet = Track(
+        silent_start,
+        silent_end,
+        silent_phase,
+        none,
+        none,
+        none,
+        none,
+        np.zeros(len(none), dtype=bool),
     )
-    return whole.take(order)
+    quiet = quiet.take(np.argsort(silent_start))
+    place = np.searchsorted(track.start, quiet.start)
+    return Track(
+        *(
+            np.insert(getattr(track, c), place, getattr(quiet, c))
+            for c in Track.__slots__
+        )
+    )

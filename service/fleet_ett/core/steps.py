@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-STEP_LIMIT = 2**61  # step numbers beyond are poisoned counters: cut, so that sums stay in 64 bits
+STEP_LIMIT = (
+    2**61
+)  # step numbers beyond are poisoned counters: cut, so that sums stay in 64 bits
 _OPTIONAL = ("cursor_start", "cursor_end", "data_wait", "per_optimizer_step")
 
 
@@ -96,10 +98,21 @@ class Steps:
     def __len__(self) -> int:
         return len(self.rank)
 
+    def leading(self) -> Ints:
+        """The row of each rank's first window."""
+        return np.flatnonzero(
+            np.append(True, self.rank[1:] != self.rank[:-1])[: len(self)]
+        )
+
     def take(self, rows: Ints) -> Steps:
         """The windows of those row numbers."""
         columns = [getattr(self, name) for name in self.__slots__]
         return Steps(*(None if column is None else column[rows] for column in columns))
+
+
+def constant(value: int, n: int) -> Ints:
+    """A read-only column of n equal values that takes no memory."""
+    return np.broadcast_to(np.int64(value), n)
 
 
 def _per(unit: object, divisor: object) -> int:
@@ -115,17 +128,22 @@ def _column(parts: list[Ints | None], sizes: list[int]) -> Ints | None:
     if all(part is None for part in parts):
         return None
     full = [
-        np.full(n, -1, dtype=np.int64) if part is None else part for part, n in zip(parts, sizes, strict=True)
+        np.full(n, -1, dtype=np.int64) if part is None else part
+        for part, n in zip(parts, sizes, strict=True)
     ]
     return full[0] if len(full) == 1 else np.concatenate(full)
 
 
-def _from_events(events: Sequence[Event], nodes: dict[str, int]) -> tuple[dict[str, Ints | None], int]:
+def _from_events(
+    events: Sequence[Event], nodes: dict[str, int]
+) -> tuple[dict[str, Ints | None], int]:
     n = len(events)
 
     def optional(name: str) -> Ints | None:
         values = [event.body.get(name, -1) for event in events]
-        return None if all(v == -1 for v in values) else np.array(values, dtype=np.int64)
+        return (
+            None if all(v == -1 for v in values) else np.array(values, dtype=np.int64)
+        )
 
     def integers(values: list[int]) -> Ints:
         return np.array(values, dtype=np.int64)
@@ -134,7 +152,9 @@ def _from_events(events: Sequence[Event], nodes: dict[str, int]) -> tuple[dict[s
     columns: dict[str, Ints | None] = {
         "rank": integers([event.rank or 0 for event in events]),
         "node": integers([nodes[event.node] for event in events]),
-        "start": integers([(event.start or 0) - event.clock_offset_ns for event in events]),
+        "start": integers(
+            [(event.start or 0) - event.clock_offset_ns for event in events]
+        ),
         "end": integers([(event.end or 0) - event.clock_offset_ns for event in events]),
         "first": integers([event.body["first"] for event in events]),
         "last": integers([event.body["last"] for event in events]),
@@ -142,7 +162,10 @@ def _from_events(events: Sequence[Event], nodes: dict[str, int]) -> tuple[dict[s
         "cursor_start": optional("cursor_start"),
         "cursor_end": optional("cursor_end"),
         "per": integers(
-            [_per(event.body.get("unit"), event.body.get("per_optimizer_step")) for event in events]
+            [
+                _per(event.body.get("unit"), event.body.get("per_optimizer_step"))
+                for event in events
+            ]
         )
         if units
         else None,
@@ -150,7 +173,9 @@ def _from_events(events: Sequence[Event], nodes: dict[str, int]) -> tuple[dict[s
     return columns, n
 
 
-def _from_batch(batch: StepBatch, nodes: dict[str, int]) -> tuple[dict[str, Ints | None], int]:
+def _from_batch(
+    batch: StepBatch, nodes: dict[str, int]
+) -> tuple[dict[str, Ints | None], int]:
     n = len(batch)
     offset = batch.clock_offset_ns
     per: Ints | None = None
@@ -163,8 +188,8 @@ def _from_batch(batch: StepBatch, nodes: dict[str, int]) -> tuple[dict[str, Ints
         else:
             per = np.zeros(n, dtype=np.int64)
     columns: dict[str, Ints | None] = {
-        "rank": np.full(n, batch.rank, dtype=np.int64),
-        "node": np.full(n, nodes[batch.node], dtype=np.int64),
+        "rank": constant(batch.rank, n),
+        "node": constant(nodes[batch.node], n),
         "start": batch.start - offset if offset else batch.start,
         "end": batch.end - offset if offset else batch.end,
         "first": batch.first,
@@ -177,7 +202,9 @@ def _from_batch(batch: StepBatch, nodes: dict[str, int]) -> tuple[dict[str, Ints
     return columns, n
 
 
-def gather(events: Sequence[Event], batches: Sequence[StepBatch], nodes: dict[str, int]) -> Steps:
+def gather(
+    events: Sequence[Event], batches: Sequence[StepBatch], nodes: dict[str, int]
+) -> Steps:
     """All windows of one attempt, sorted; `nodes` gives the code of each node's name.
 
     A window reported again with the same bounds and steps is one window (a duplicated step record is
@@ -191,7 +218,9 @@ def gather(events: Sequence[Event], batches: Sequence[StepBatch], nodes: dict[st
         return Steps(empty, empty, empty, empty, empty, empty)
     sizes = [n for _, n in parts]
     names = Steps.__slots__
-    steps = Steps(*(_column([columns[name] for columns, _ in parts], sizes) for name in names))  # type: ignore[arg-type]
+    steps = Steps(
+        *(_column([columns[name] for columns, _ in parts], sizes) for name in names)
+    )  # type: ignore[arg-type]
     if steps.per is not None and (steps.per < 0).any():
         steps.per = np.maximum(steps.per, 0)
     return _ordered(steps)
@@ -202,8 +231,14 @@ def _ordered(steps: Steps) -> Steps:
     same = rank[1:] == rank[:-1]
     ascending = (rank[1:] > rank[:-1]) | (same & (start[1:] > start[:-1]))
     if not ascending.all():
-        tie = [c for c in (steps.wait, steps.cursor_end, steps.cursor_start, steps.per) if c is not None]
-        order = np.lexsort((*tie, steps.node, steps.last, steps.first, steps.end, start, rank))
+        tie = [
+            c
+            for c in (steps.wait, steps.cursor_end, steps.cursor_start, steps.per)
+            if c is not None
+        ]
+        order = np.lexsort(
+            (*tie, steps.node, steps.last, steps.first, steps.end, start, rank)
+        )
         steps = steps.take(order)
         twin = np.ones(len(steps), dtype=bool)
         twin[:1] = False

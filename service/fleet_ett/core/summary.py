@@ -97,7 +97,13 @@ def add_pair(pairs: dict[str, Pair], name: str, wall: int, gpu: int) -> None:
     pair[1] += gpu
 
 
-def book(summary: AttemptSummary, segments: Segments, l2_of: Mapping[str, str], tail_from: int, first_step: int | None) -> None:
+def book(
+    summary: AttemptSummary,
+    segments: Segments,
+    l2_of: Mapping[str, str],
+    tail_from: int,
+    first_step: int | None,
+) -> None:
     """Fill the sums of a summary from its segments (gap included)."""
     for (heading, phase, component, repeated), (wall, gpu) in segments.sums().items():
         summary.wall_ns += wall
@@ -114,15 +120,26 @@ def book(summary: AttemptSummary, segments: Segments, l2_of: Mapping[str, str], 
         if heading == "startup":
             summary.restart = [summary.restart[0] + wall, summary.restart[1] + gpu]
             if repeated:
-                summary.repeated_startup = [summary.repeated_startup[0] + wall, summary.repeated_startup[1] + gpu]
+                summary.repeated_startup = [
+                    summary.repeated_startup[0] + wall,
+                    summary.repeated_startup[1] + gpu,
+                ]
     begun = tail_from if first_step is None else first_step
     for start, end, heading, gpus in _quiet(segments):
         if start >= tail_from and heading in TAIL_HEADINGS:
-            summary.tail = [summary.tail[0] + end - start, summary.tail[1] + (end - start) * gpus]
+            summary.tail = [
+                summary.tail[0] + end - start,
+                summary.tail[1] + (end - start) * gpus,
+            ]
         elif heading in SILENT_HEADINGS and end <= begun:
-            summary.restart = [summary.restart[0] + end - start, summary.restart[1] + (end - start) * gpus]
+            summary.restart = [
+                summary.restart[0] + end - start,
+                summary.restart[1] + (end - start) * gpus,
+            ]
     unsettled = segments.end > segments.settled_until
-    reach = segments.end[unsettled] - segments.start[unsettled].clip(segments.settled_until)
+    reach = segments.end[unsettled] - segments.start[unsettled].clip(
+        segments.settled_until
+    )
     summary.provisional_ns = int(reach.sum())
 
 
@@ -131,4 +148,9 @@ def _quiet(segments: Segments) -> Iterable[tuple[int, int, str, int]]:
     for code in codes:
         rows = (segments.label == code).nonzero()[0]
         for row in rows.tolist():
-            yield int(segments.start[row]), int(segments.end[row]), segments.labels[code][0], int(segments.gpus[row])
+            yield (
+                int(segments.start[row]),
+                int(segments.end[row]),
+                segments.labels[code][0],
+                int(segments.gpus[row]),
+            )

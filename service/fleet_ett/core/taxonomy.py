@@ -70,8 +70,12 @@ class Taxonomy:
 
     phases: tuple[Phase, ...]
     components: tuple[str, ...]
-    _by_id: dict[str, Phase] = field(init=False, repr=False, compare=False, default_factory=dict)
-    _order: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _by_id: dict[str, Phase] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    _order: dict[str, int] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         for order, phase in enumerate(self.phases):
@@ -84,8 +88,24 @@ class Taxonomy:
         if known is not None and known.heading != "custom":
             return known
         if known is not None:
-            return Phase(name, "train", known.owner, known.kind, known.meta_l2, known.badput, f"custom:{name}")
-        return Phase(name, "train", UNOWNED, "lost", "wasted_training", "CUSTOM_BADPUT_EVENTS", f"custom:{name}")
+            return Phase(
+                name,
+                "train",
+                known.owner,
+                known.kind,
+                known.meta_l2,
+                known.badput,
+                f"custom:{name}",
+            )
+        return Phase(
+            name,
+            "train",
+            UNOWNED,
+            "lost",
+            "wasted_training",
+            "CUSTOM_BADPUT_EVENTS",
+            f"custom:{name}",
+        )
 
     def is_custom(self, name: str) -> bool:
         """Whether the taxonomy has no phase of that name."""
