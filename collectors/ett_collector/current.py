@@ -1,0 +1,187 @@
+"""The one recorder of this process: made by `start`, forgotten in a forked child."""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import time_ns
+from typing import TYPE_CHECKING, Any
+
+from ett_collector import identity as identities
+from ett_collector import process
+from ett_collector.clock import Clock
+from ett_collector.frames import encode
+from ett_collector.null import NullRecorder
+from ett_collector.recorder import Recorder, phase_fields
+from ett_collector.spans import DataWait, Phase
+from ett_collector.spool import LIMIT_BYTES, Spool
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LONG_BEFORE_NS = (
+    600_000_000_000  # an unlaunched process that is older (a notebook) did not start for this job
+)
+PROCESS_IMPORT = "process_import"
+HEAD_VERSION = 1
+NULL = NullRecorder()
+
+
+class _Current:
+    """The holder of the recorder, so that no module has to rebind a global of another."""
+
+    recorder: Recorder | NullRecorder = NULL
+    key: tuple[str, str, int] | None = None
+    forks_watched = False
+
+
+def current() -> Recorder | NullRecorder:
+    """The recorder of this process, a `NullRecorder` before `start`."""
+    return _Current.recorder
+
+
+def start(  # noqa: PLR0913 - every field has a default
+    job: str | None = None,
+    *,
+    attempt: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    gpus: int | None = None,
+    gpus_on_node: int | None = None,
+    allocated: int | None = None,
+    released_between: bool | None = None,
+    name: str | None = None,
+    cluster: str | None = None,
+    team: str | None = None,
+    model: str | None = None,
+    framework: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    spool_dir: str | os.PathLike[str] | None = None,
+) -> Recorder | NullRecorder:
+    """Begin to record this process; everything that is left out comes from the environment.
+
+    `gpus` counts the whole attempt, `gpus_on_node` this node; `allocated` (wall ns) is when the hardware was
+    given; `released_between` whether it had been given back before this attempt. A second call with the same
+    job, attempt and rank returns the same recorder; with another one it ends the first (outcome unknown).
+    Never raises: with `ETT_DISABLE=1`, in a data loader's worker or on any error it returns a `NullRecorder`.
+    """
+    try:
+        if os.environ.get("ETT_DISABLE", "0") not in ("", "0") or (rank is None and _is_worker()):
+            return NULL
+        who = {
+            "job": job,
+            "attempt": attempt,
+            "rank": rank,
+            "world_size": world_size,
+            "gpus": gpus,
+            "gpus_on_node": gpus_on_node,
+            "allocated": allocated,
+            "released_between": released_between,
+        }
+        facts = {"name": name, "cluster": cluster, "team": team, "model": model, "framework": framework}
+        facts = {**identities.facts(os.environ), **{k: v for k, v in facts.items() if v is not None}}
+        return _start(
+            {k: v for k, v in who.items() if v is not None}, {"facts": facts, "labels": labels}, spool_dir
+        )
+    except Exception:  # noqa: BLE001 - a trainer never fails for its recorder
+        return _Current.recorder
+
+
+def phase(
+    name: str,
+    *,
+    overlapped: bool = False,
+    work_key: str | None = None,
+    step: int | None = None,
+    attrs: dict[str, Any] | None = None,
+) -> Phase:
+    """A span of this process: `with ett.phase("checkpoint_load"):` or `@ett.phase("evaluation")`.
+
+    `name` is a phase of the taxonomy or a name of one's own; `overlapped` says that training goes on beside it;
+    `work_key` is a fingerprint of work that another attempt might not have to do again.
+    """
+    return Phase(
+        _recording, phase_fields(name, overlapped=overlapped, work_key=work_key, step=step, attrs=attrs)
+    )
+
+
+def data_wait() -> DataWait:
+    """A wait of the step for its input: `with ett.data_wait(): batch = next(batches)`."""
+    return DataWait(_recording)
+
+
+def _recording() -> Recorder | None:
+    recorder = _Current.recorder
+    return recorder if isinstance(recorder, Recorder) else None
+
+
+def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.PathLike[str] | None) -> Recorder:
+    stat = process.read_stat(os.getpid())
+    ticks = stat.ticks if stat is not None else 0
+    boot = process.boot_id()
+    found = identities.identify(os.environ, script=_script(), process=f"{boot[:8]}-{os.getpid()}-{ticks}")
+    identity = found._replace(**said)
+    key = (identity.job, identity.attempt, identity.rank)
+    now = time_ns()
+    began = process.started_at(stat) if stat is not None else None
+    if began is None or began > now or (not identity.launched and now - began > LONG_BEFORE_NS):
+        began = now
+    if isinstance(_Current.recorder, Recorder):
+        if _Current.key == key:
+            return _Current.recorder
+        _Current.recorder.end("unknown")  # a restart inside the process: the hardware was kept
+        identity, began = identity._replace(**{"released_between": False, **said}), now
+    head = {
+        "t": "head",
+        "v": HEAD_VERSION,
+        "kind": "trainer",
+        "id": os.urandom(16).hex(),
+        "at": now,
+        "pid": os.getpid(),
+        "ticks": ticks,
+        "boot": boot,
+        "pidns": process.pid_namespace(),
+        "began": began,
+        **identity._asdict(),
+        **facts,
+    }
+    recorder = Recorder(_spool(head, spool_dir), head["id"][:8], Clock())
+    _Current.recorder, _Current.key = recorder, key
+    if began < now:
+        recorder.span(PROCESS_IMPORT, began, now)
+    return recorder
+
+
+def _spool(head: dict[str, Any], spool_dir: str | os.PathLike[str] | None) -> Spool:
+    folder, private = identities.spool_folder(os.environ)
+    if spool_dir is not None:
+        folder, private = os.path.abspath(os.fspath(spool_dir)), False
+    if not _Current.forks_watched and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_forget)
+        _Current.forks_watched = True
+    said = os.environ.get("ETT_SPOOL_BYTES", "")
+    limit = int(said) if said.isdigit() else LIMIT_BYTES
+    name = f"{head['kind']}-{head['pid']}-{head['id']}"
+    return Spool(folder, name, encode(head), limit_bytes=limit, private=private)
+
+
+def _forget() -> None:
+    """In a forked child: its parent's recorder is none of its business; it may `start` one of its own."""
+    recorder, _Current.recorder, _Current.key = _Current.recorder, NULL, None
+    if isinstance(recorder, Recorder):
+        recorder.abandon()
+
+
+def _is_worker() -> bool:
+    """Whether this is a helper process of a trainer (a data loader's worker), not a rank."""
+    module = sys.modules.get("multiprocessing.process")
+    if module is None:
+        return False
+    this = module.current_process()
+    # `_inheriting`: a spawned child that imports its parent's main module, before it is told what it is
+    return bool(this.daemon or getattr(this, "_inheriting", False))
+
+
+def _script() -> str:
+    main = sys.modules.get("__main__")
+    return os.path.basename(getattr(main, "__file__", None) or "python")
