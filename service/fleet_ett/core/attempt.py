@@ -6,88 +6,33 @@ on when the next one starts (`Link`), so that new events re-book only what they 
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fleet_ett.core import causes, facts, path, places, repeats, silence
-from fleet_ett.core.coverage import Coverage
+from fleet_ett.core import booking, causes, cells, facts, path, places, repeats, silence
 from fleet_ett.core.identity import Delivered, unique
-from fleet_ett.core.segments import Segments
-from fleet_ett.core.steps import constant
+from fleet_ett.core.link import Carry, Link
 from fleet_ett.core.summary import AttemptSummary, book
-from fleet_ett.core.taxonomy import GAP
 from fleet_ett.core.tiles import Bounds, Names, Tiles, rank_tiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from ett_collector.wire import Event
     from numpy.typing import NDArray
 
+    from fleet_ett.core.cells import Cell, Held, Work
     from fleet_ett.core.coverage import Ranges
     from fleet_ett.core.facts import Facts
-    from fleet_ett.core.places import Labels
     from fleet_ett.core.policy import Policy
     from fleet_ett.core.repeats import Repeats
-    from fleet_ett.core.segments import Cell, Held, Work
+    from fleet_ett.core.segments import Segments
     from fleet_ett.core.steps import StepBatch, Steps
-    from fleet_ett.core.track import Track
 
 attempt_start = facts.attempt_start
-
-
-class Unbalanced(AssertionError):
-    """The segments of an attempt do not tile its time: a bug, named with its job, never a figure."""
-
-
-@dataclass(frozen=True, slots=True)
-class Carry:
-    """What an attempt leaves to the next: coverage of the data, work keys seen, GPUs held."""
-
-    coverage: Coverage = field(default_factory=Coverage)
-    work_keys: frozenset[str] = frozenset()
-
-    @classmethod
-    def empty(cls) -> Carry:
-        """Before the first attempt."""
-        return cls()
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-able form."""
-        return {
-            "coverage": self.coverage.to_json(),
-            "work_keys": sorted(self.work_keys),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Carry:
-        """The carry that `to_json` wrote."""
-        return cls(Coverage.from_json(data["coverage"]), frozenset(data["work_keys"]))
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """Everything an attempt's books depend on besides its own events, `now` and the policy.
-
-    `index`: place by start, from 0. `next_start`: when the next attempt starts (ns), None for the last;
-    `next_released`: whether the hardware was given back in between.
-    """
-
-    index: int = 0
-    carry: Carry = field(default_factory=Carry)
-    next_start: int | None = None
-    next_released: bool = True
-
-    def digest(self) -> str:
-        """Equal digests and equal events give equal books (a live attempt's grow with `now`)."""
-        told = [self.index, self.carry.to_json(), self.next_start, self.next_released]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[
-            :32
-        ]
 
 
 @dataclass(slots=True)
@@ -103,17 +48,17 @@ class AttemptBooks:
     @property
     def cells(self) -> list[Cell]:
         """The attempt's ledger rows."""
-        return self.segments.cells()
+        return cells.cells(self.segments)
 
     @property
     def held(self) -> list[Held]:
         """Who held others up."""
-        return self.segments.held()
+        return cells.held(self.segments)
 
     @property
     def work(self) -> list[Work]:
         """Start-up work with a work key."""
-        return self.segments.work(self.seen_before)
+        return cells.work(self.segments, self.seen_before)
 
 
 @dataclass(slots=True)
@@ -176,18 +121,14 @@ def book_attempt(
     failed = not bounds.live and outcome in ("failed", "unknown")
     track = path.job_track(told, tiles, steps, first, names, bounds, policy)
     track = silence.fill(track, told, names, bounds, failed, policy)
-    track = track.cut(
-        moment for moment in (first.start, first.end) if moment is not None
-    )
+    track = track.cut(moment for moment in (first.start, first.end) if moment is not None)
     track = track.without(policy.exclude)
     judged = repeats.judge(told, steps, link.carry.coverage)
     track, replay = repeats.split(track, judged, steps)
     track, labels = places.place(track, replay, names, first, policy)
-    segments = _segments(told, track, labels, names, bounds, link, now, tiles, policy)
-    _check(told, segments, bounds, link, policy)
-    summary = _summary(
-        told, segments, bounds, link, tiles, steps, first, judged, outcome, policy
-    )
+    until = booking.settled_until(told, tiles, bounds, link, now, policy)
+    segments = booking.segments(told, track, labels, names, bounds, link, until, policy)
+    summary = _summary(told, segments, bounds, link, tiles, steps, first, judged, outcome, policy)
     carry = Carry(judged.coverage, link.carry.work_keys | frozenset(told.work_keys))
     flying = tiles.start[tiles.in_flight]
     windows = Windows(
@@ -217,125 +158,6 @@ def _bounds(told: Facts, link: Link, now: int) -> Bounds:
     if live:
         end = now
     return Bounds(min(told.start, end or 0), end or 0, live)
-
-
-def _segments(
-    told: Facts,
-    track: Track,
-    labels: Labels,
-    names: Names,
-    bounds: Bounds,
-    link: Link,
-    now: int,
-    tiles: Tiles,
-    policy: Policy,
-) -> Segments:
-    startup = labels.headings.index("startup") if "startup" in labels.headings else -1
-    replay = labels.headings.index("replay") if "replay" in labels.headings else -1
-    repeated = (labels.heading == replay) | (
-        (labels.heading == startup) & (link.index > 0)
-    )
-    combined = (labels.heading * (len(names.names) + 1) + track.phase) * 2 + repeated
-    found = np.flatnonzero(
-        np.bincount(combined)
-    )  # few small codes: cheaper than sorting them
-    label = np.zeros(int(found.max(initial=0)) + 1, dtype=np.int64)
-    label[found] = np.arange(len(found))
-    label = label[combined]
-    rows: list[tuple[str, str, str, bool]] = []
-    for code in found.tolist():
-        pair, again = divmod(code, 2)
-        heading, phase = divmod(pair, len(names.names) + 1)
-        name = names.names[phase]
-        rows.append(
-            (
-                labels.headings[heading],
-                name,
-                policy.taxonomy.phase(name).owner,
-                bool(again),
-            )
-        )
-    gpus = constant(told.gpus, len(track))
-    columns = [
-        track.start,
-        track.end,
-        label,
-        track.rank,
-        track.node,
-        track.key,
-        gpus,
-        track.ahead,
-    ]
-    for low, high in _gap(bounds, link, policy):
-        held = 0 if link.next_released else told.gpus
-        if not rows or rows[-1][0] != "gap":
-            rows.append(("gap", GAP, policy.taxonomy.phase(GAP).owner, False))
-        row = (low, high, len(rows) - 1, -1, -1, -1, held, False)
-        columns = [
-            np.append(column, value) for column, value in zip(columns, row, strict=True)
-        ]
-    settled = _settled(told, tiles, bounds, link, now, policy)
-    return Segments(*columns, rows, told.node_names, told.work_keys, settled).joined()
-
-
-def _gap(bounds: Bounds, link: Link, policy: Policy) -> list[tuple[int, int]]:
-    """The stretches between this attempt's release and the next one's start, exclusions taken out."""
-    if link.next_start is None or link.next_start <= bounds.end:
-        return []
-    pieces = [(bounds.end, link.next_start)]
-    for low, high in policy.exclude:
-        pieces = [
-            p
-            for a, b in pieces
-            for p in ((a, min(b, low)), (max(a, high), b))
-            if p[1] > p[0]
-        ]
-    return pieces
-
-
-def _settled(
-    told: Facts, tiles: Tiles, bounds: Bounds, link: Link, now: int, policy: Policy
-) -> int:
-    """Until when (ns) no event that may still come can change the books of this attempt."""
-    late = now - policy.lateness_ns
-    heard = [told.last_seen[node] for node in told.node_names if node in told.last_seen]
-    until = max(late, min(min(heard, default=0), bounds.end))
-    flying = tiles.start[tiles.in_flight]
-    if bounds.live and len(flying):
-        until = min(until, int(flying.min()))
-    end = (
-        bounds.end
-        if link.next_start is None
-        else max(bounds.end, min(link.next_start, max(late, bounds.end)))
-    )
-    return min(until, end) if until < bounds.end else end
-
-
-def _check(
-    told: Facts, segments: Segments, bounds: Bounds, link: Link, policy: Policy
-) -> None:
-    """The law of conservation, at run time: the segments tile the attempt and its gap exactly."""
-    end = bounds.end if link.next_start is None else max(bounds.end, link.next_start)
-    expected = end - bounds.start
-    for low, high in _merged(policy.exclude):
-        expected -= max(min(high, end) - max(low, bounds.start), 0)
-    booked = int((segments.end - segments.start).sum())
-    ordered = bool((segments.start[1:] >= segments.end[:-1]).all()) and bool(
-        (segments.end > segments.start).all()
-    )
-    if booked != expected or not ordered:
-        msg = f"job {told.job!r}, attempt {told.attempt!r}: booked {booked} ns of {expected} ns (in order: {ordered})"
-        raise Unbalanced(msg)
-
-
-def _merged(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    out: list[tuple[int, int]] = []
-    for low, high in sorted(intervals):
-        if out and low <= out[-1][1]:
-            out[-1] = (out[-1][0], max(high, out[-1][1]))
-        else:
-            out.append((low, high))
-    return out
 
 
 def _summary(
@@ -374,33 +196,20 @@ def _summary(
         loaded_step=told.loaded_step(bounds.end),
         released_before=told.released,
         overlapped=_overlapped(told, bounds),
-        held_up_by=[
-            [node, rank, wall]
-            for (node, rank), wall in sorted(segments.blamed().items())
-        ],
+        held_up_by=[[node, rank, wall] for (node, rank), wall in sorted(segments.blamed().items())],
     )
     saved = [
-        e.body["step"]
-        for e in told.checkpoints
-        if e.body["kind"] == "save" and facts.at(e) <= bounds.end
+        e.body["step"] for e in told.checkpoints if e.body["kind"] == "save" and facts.at(e) <= bounds.end
     ]
     summary.saves, summary.durable_step = len(set(saved)), max(saved, default=None)
-    l2_of = {
-        label[1]: policy.taxonomy.phase(label[1]).meta_l2 for label in segments.labels
-    }
+    l2_of = {label[1]: policy.taxonomy.phase(label[1]).meta_l2 for label in segments.labels}
     book(summary, segments, l2_of, tail_from, first.start)
-    hung = (
-        bounds.end - summary.tail[0]
-        if summary.headings.get("stall", [0])[0] > policy.hang_ns
-        else None
-    )
+    hung = bounds.end - summary.tail[0] if summary.headings.get("stall", [0])[0] > policy.hang_ns else None
     summary.failure = causes.failure(told, bounds, progress, hung, policy)
     unknown = summary.headings.get("unknown", [0])[0]
     if unknown * 100 > summary.wall_ns:
         told.flag("unknown_share", amount=unknown)
-    summary.flags = sorted(
-        told.flags, key=lambda flag: json.dumps(flag, sort_keys=True)
-    )
+    summary.flags = sorted(told.flags, key=lambda flag: json.dumps(flag, sort_keys=True))
     return summary
 
 
@@ -423,9 +232,7 @@ def _overlapped(told: Facts, bounds: Bounds) -> dict[str, int]:
         end = bounds.end if spans.end[row] < 0 else min(int(spans.end[row]), bounds.end)
         name = told.phase_names[int(spans.phase[row])]
         rank_total = f"{int(spans.rank[row])}\0{name}"
-        out[rank_total] = out.get(rank_total, 0) + max(
-            end - max(int(spans.start[row]), bounds.start), 0
-        )
+        out[rank_total] = out.get(rank_total, 0) + max(end - max(int(spans.start[row]), bounds.start), 0)
     best: dict[str, int] = {}
     for key, total in out.items():
         name = key.split("\0", 1)[1]

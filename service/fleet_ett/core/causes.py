@@ -47,16 +47,10 @@ _OUTCOMES = {
     "cancelled": "planned_code_or_config_change",
     "resized": "resize",
 }
-_XID_TEXT = re.compile(
-    r"xid[\s_:=#(]*(?:pci:[0-9a-f:.]+\)?[\s:,]*)?(\d{1,3})\b", re.IGNORECASE
-)
-_SIGNATURES = tuple(
-    (re.compile(pattern, re.IGNORECASE), cause) for pattern, cause in SIGNATURES
-)
+_XID_TEXT = re.compile(r"xid[\s_:=#(]*(?:pci:[0-9a-f:.]+\)?[\s:,]*)?(\d{1,3})\b", re.IGNORECASE)
+_SIGNATURES = tuple((re.compile(pattern, re.IGNORECASE), cause) for pattern, cause in SIGNATURES)
 # Causes that mask another: they decide only where nothing initiating is found.
-_CASCADES = frozenset(
-    row[0] for row in CAUSES if row[1] == "symptom" and row[2] == "unknown"
-)
+_CASCADES = frozenset(row[0] for row in CAUSES if row[1] == "symptom" and row[2] == "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +68,7 @@ class Evidence:
     @property
     def cascade(self) -> bool:
         """Whether it can be the consequence of another fault."""
-        return self.cause in _CASCADES or (
-            self.source == "xid" and self.text.endswith(" 43")
-        )
+        return self.cause in _CASCADES or (self.source == "xid" and self.text.endswith(" 43"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +146,7 @@ def failure(
         decided.status,
         node,
         rank,
-        tuple(
-            {"cause": e.cause, "source": e.source, "at": e.at, "text": e.text[:500]}
-            for e in found[:20]
-        ),
+        tuple({"cause": e.cause, "source": e.source, "at": e.at, "text": e.text[:500]} for e in found[:20]),
     )
 
 
@@ -181,24 +170,16 @@ def _decide(found: Sequence[Evidence], outcome: str, end: int) -> Evidence:
     if planned:
         return Evidence(planned, "outcome", "established", end, outcome)
     for source in ("controller", "scheduler_state", "error", "exit_code"):
-        for one in sorted(
-            (e for e in initiating if e.source == source), key=lambda e: (e.at, e.cause)
-        ):
+        for one in sorted((e for e in initiating if e.source == source), key=lambda e: (e.at, e.cause)):
             return one
     cascades = sorted((e for e in found if e.cascade), key=lambda e: (e.at, e.cause))
-    return (
-        cascades[0]
-        if cascades
-        else Evidence(UNDIAGNOSED, "none", "unknown", end, outcome)
-    )
+    return cascades[0] if cascades else Evidence(UNDIAGNOSED, "none", "unknown", end, outcome)
 
 
 def _labelled(facts: Facts, bounds: Bounds) -> Iterator[Evidence]:
     cause = facts.labels.get("ett.cause")
     if cause in _ROWS:
-        yield Evidence(
-            cause, "label", "established", bounds.end, f"operator's label {cause}"
-        )
+        yield Evidence(cause, "label", "established", bounds.end, f"operator's label {cause}")
 
 
 def _faults(
@@ -225,10 +206,7 @@ def _faults(
                     where[3],
                 )
         elif kind == "controller":
-            stepping = (
-                last_progress is not None
-                and at(event) - last_progress <= policy.flow_ns
-            )
+            stepping = last_progress is not None and at(event) - last_progress <= policy.flow_ns
             if stepping and at(event) <= bounds.end:
                 yield Evidence("false_recovery", "controller", "supported", *where)
         elif kind in FAULTS:
@@ -274,14 +252,8 @@ def _ends(facts: Facts) -> Iterator[Evidence]:
             )
         text = body.get("error", "")
         found = _XID_TEXT.search(text)
-        if (
-            found
-            and int(found.group(1)) in XID
-            and int(found.group(1)) not in PREDICTORS
-        ):
-            yield Evidence(
-                XID[int(found.group(1))], "error", "supported", at(event), text, *where
-            )
+        if found and int(found.group(1)) in XID and int(found.group(1)) not in PREDICTORS:
+            yield Evidence(XID[int(found.group(1))], "error", "supported", at(event), text, *where)
         elif text:
             cause = _by_text(text)
             if cause:
@@ -289,9 +261,7 @@ def _ends(facts: Facts) -> Iterator[Evidence]:
         code = body.get("exit_code")
         if code in (1, 2) and not text:
             cause = "user_code_exception" if code == 1 else "user_configuration"
-            yield Evidence(
-                cause, "exit_code", "hypothesis", at(event), f"exit code {code}", *where
-            )
+            yield Evidence(cause, "exit_code", "hypothesis", at(event), f"exit code {code}", *where)
 
 
 def _by_text(text: str) -> str | None:

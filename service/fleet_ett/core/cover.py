@@ -41,9 +41,7 @@ def smallest(starts: Ints, ends: Ints, keys: Ints) -> tuple[Ints, Ints]:
             begin = first[here]
             np.minimum.at(low, begin, keys[here])
             np.minimum.at(low, begin + length[here] - width, keys[here])
-        if (
-            step
-        ):  # an entry covers `width` cells from its own: hand it to its two halves
+        if step:  # an entry covers `width` cells from its own: hand it to its two halves
             half = width >> 1
             shifted = np.full(cells, NOTHING, dtype=np.int64)
             shifted[half:] = low[: cells - half]

@@ -67,20 +67,16 @@ class Coverage:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form."""
-        sets = {
-            name: getattr(self, name).to_json()
-            for name in ("samples", "counted", "uncounted")
-        }
+        sets = {name: getattr(self, name).to_json() for name in ("samples", "counted", "uncounted")}
         return {**sets, "scale": self.scale, "unit": self.unit}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Coverage:
         """The coverage that `to_json` wrote."""
-        sets = [
-            IntervalSet.from_json(data[name])
-            for name in ("samples", "counted", "uncounted")
-        ]
-        return cls(*sets, data["scale"], data["unit"])
+        samples, counted, uncounted = (
+            IntervalSet.from_json(data[name]) for name in ("samples", "counted", "uncounted")
+        )
+        return cls(samples, counted, uncounted, data["scale"], data["unit"])
 
 
 @dataclass(slots=True)
@@ -94,9 +90,7 @@ class Ranges:
     sampled: NDArray[np.bool_]
     scale: int
     unit: bool | None
-    unit_unclear: (
-        bool  # some window's unit cannot be told, or differs from what came before
-    )
+    unit_unclear: bool  # some window's unit cannot be told, or differs from what came before
 
     def add_to(self, coverage: Coverage, rows: Ints | slice = slice(None)) -> Coverage:
         """The coverage with those windows added."""
@@ -108,9 +102,7 @@ class Ranges:
             coverage.uncounted,
         )
         if sampled.any():
-            samples = samples | IntervalSet.of(
-                self.from_[rows][sampled], self.to[rows][sampled]
-            )
+            samples = samples | IntervalSet.of(self.from_[rows][sampled], self.to[rows][sampled])
             counted = counted | IntervalSet.of(low[sampled], high[sampled])
         if not sampled.all():
             uncounted = uncounted | IntervalSet.of(low[~sampled], high[~sampled])
@@ -129,7 +121,7 @@ def ranges(steps: Steps, before: Coverage) -> Ranges:
         unclear = (
             before.unit is not None
             and before.unit != unit
-            and (before.unit or bool((steps.per != 1).any()))
+            and (before.unit or (steps.per is not None and bool((steps.per != 1).any())))
         )
     if steps.per is None:
         low, high = steps.first, steps.last + 1
@@ -147,17 +139,11 @@ def ranges(steps: Steps, before: Coverage) -> Ranges:
         for divisor in divisors:
             if scale % divisor == 0:
                 rows = np.flatnonzero(steps.per == divisor)
-                low[rows], high[rows] = _micro(
-                    steps.first[rows], steps.last[rows], divisor, scale
-                )
+                low[rows], high[rows] = _micro(steps.first[rows], steps.last[rows], divisor, scale)
     none = constant(-1, n)
     from_ = none if steps.cursor_start is None else steps.cursor_start
     to = none if steps.cursor_end is None else steps.cursor_end
-    sampled = (
-        (from_ >= 0) & (to > from_)
-        if steps.cursor_end is not None
-        else np.zeros(n, dtype=bool)
-    )
+    sampled = (from_ >= 0) & (to > from_) if steps.cursor_end is not None else np.zeros(n, dtype=bool)
     return Ranges(low, high, from_, to, sampled, scale, unit, unclear)
 
 
@@ -192,9 +178,7 @@ def covered(where: Ranges, before: Coverage, rows: Ints) -> tuple[Ints, Ints]:
         clear = mine[takes & ((by_steps[mine] == 0) | (by_samples == to - from_))]
         pick = np.isin(mine, clear)
         part[clear], whole[clear] = by_samples[pick], (to - from_)[pick]
-        for i in mine[
-            ~pick & takes
-        ]:  # partly by samples and partly by steps: their union
+        for i in mine[~pick & takes]:  # partly by samples and partly by steps: their union
             pieces, size = pieces_of(where, before, int(rows[i]))
             part[i], whole[i] = _share(pieces, size)
     return part, whole
@@ -206,25 +190,15 @@ def _share(pieces: list[tuple[int, int]], size: int) -> tuple[int, int]:
     return part >> shift, size >> shift
 
 
-def pieces_of(
-    where: Ranges, before: Coverage, row: int
-) -> tuple[list[tuple[int, int]], int]:
+def pieces_of(where: Ranges, before: Coverage, row: int) -> tuple[list[tuple[int, int]], int]:
     """The parts of one window that were trained on before: sorted [(low, high)] in 0..size, and size."""
     low, high = int(where.low[row]), int(where.high[row])
     if not where.sampled[row]:
-        return [
-            (a - low, b - low) for a, b in before.steps().within(low, high)
-        ], high - low
+        return [(a - low, b - low) for a, b in before.steps().within(low, high)], high - low
     from_, to = int(where.from_[row]), int(where.to[row])
     steps, samples = high - low, to - from_
-    found = [
-        ((a - from_) * steps, (b - from_) * steps)
-        for a, b in before.samples.within(from_, to)
-    ]
-    found += [
-        ((a - low) * samples, (b - low) * samples)
-        for a, b in before.uncounted.within(low, high)
-    ]
+    found = [((a - from_) * steps, (b - from_) * steps) for a, b in before.samples.within(from_, to)]
+    found += [((a - low) * samples, (b - low) * samples) for a, b in before.uncounted.within(low, high)]
     merged: list[tuple[int, int]] = []
     for a, b in sorted(found):
         if merged and a <= merged[-1][1]:

@@ -57,11 +57,7 @@ class Deliveries:
             stamp = event.end if event.end is not None else event.start
             if stamp is not None and stamp - event.clock_offset_ns > newest:
                 newest = stamp - event.clock_offset_ns
-            if (
-                event.job is not None
-                and event.attempt is not None
-                and event.type != "heartbeat"
-            ):
+            if event.job is not None and event.attempt is not None and event.type != "heartbeat":
                 self._own(event, self._place(event.job, event.attempt, touched))
             elif event.type == "heartbeat":
                 self._beat(event, touched)
@@ -74,9 +70,7 @@ class Deliveries:
         self.newest = newest
         for event in delivered.conflicted:
             if event.job is not None and event.attempt is not None:
-                self._place(
-                    event.job, event.attempt, touched
-                ).delivered.conflicted.append(event)
+                self._place(event.job, event.attempt, touched).delivered.conflicted.append(event)
         for job, name in touched:
             self.jobs[job][name].additions += 1
         return touched
@@ -94,13 +88,9 @@ class Deliveries:
         if event.start is not None:
             attempt.note(at(event))
         if event.type == "attempt_start":
-            attempt.begun = (
-                at(event) if attempt.begun is None else min(attempt.begun, at(event))
-            )
+            attempt.begun = at(event) if attempt.begun is None else min(attempt.begun, at(event))
             attempt.released &= event.body.get("released_between", True)
-            attempt.nodes.update(
-                event.body.get("nodes", ()), event.body.get("gpus_by_node", ())
-            )
+            attempt.nodes.update(event.body.get("nodes", ()), event.body.get("gpus_by_node", ()))
 
     def _beat(self, event: Event, touched: set[tuple[str, str]]) -> None:
         self.beats.append(event)
@@ -111,9 +101,7 @@ class Deliveries:
     def _near(self, fault: Event) -> Iterable[tuple[str, str]]:
         for job, attempts in self.jobs.items():
             for name, attempt in attempts.items():
-                if fault.job == job or (
-                    fault.job is None and fault.node in attempt.nodes
-                ):
+                if fault.job == job or (fault.job is None and fault.node in attempt.nodes):
                     yield job, name
 
     def attempts(self, job: str, now: int) -> list[tuple[int, bool, str]]:
@@ -133,21 +121,10 @@ class Deliveries:
             again.conflicted += own.conflicted
             one.delivered, one.additions = again, 1
             own = again
-        named = [
-            b for b in self.beats if b.node in one.nodes or _names(b, job, attempt)
-        ]
-        near = [
-            f
-            for f in self.faults
-            if f.job == job or (f.job is None and f.node in one.nodes)
-        ]
-        return Delivered(
-            [*own.events, *named, *near], own.batches, 0, 0, own.conflicted
-        )
+        named = [b for b in self.beats if b.node in one.nodes or _names(b, job, attempt)]
+        near = [f for f in self.faults if f.job == job or (f.job is None and f.node in one.nodes)]
+        return Delivered([*own.events, *named, *near], own.batches, 0, 0, own.conflicted)
 
 
 def _names(beat: Event, job: str, attempt: str) -> bool:
-    return any(
-        one["job"] == job and one["attempt"] == attempt
-        for one in beat.body.get("jobs", ())
-    )
+    return any(one["job"] == job and one["attempt"] == attempt for one in beat.body.get("jobs", ()))

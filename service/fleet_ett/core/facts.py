@@ -110,12 +110,8 @@ def attempt_start(events: Iterable[Event]) -> tuple[int, bool]:
     """
     starts = [event for event in events if event.type == "attempt_start"]
     if not starts:
-        return min(
-            (at(event) for event in events if event.start is not None), default=0
-        ), True
-    return min(map(at, starts)), all(
-        event.body.get("released_between", True) for event in starts
-    )
+        return min((at(event) for event in events if event.start is not None), default=0), True
+    return min(map(at, starts)), all(event.body.get("released_between", True) for event in starts)
 
 
 def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
@@ -124,23 +120,19 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
     for event in delivered.events:
         kinds.setdefault(event.type, []).append(event)
     own = [event for event in delivered.events if event.attempt == attempt]
-    beats = [
-        event for event in kinds.get("heartbeat", ()) if beats_of(event, job, attempt)
-    ]
+    beats = [event for event in kinds.get("heartbeat", ()) if beats_of(event, job, attempt)]
     # codes in the order of the names, so that no tie is ever decided by the order of delivery
     nodes = {
         name: i
         for i, name in enumerate(
-            sorted({e.node for e in (*delivered.events, *delivered.batches)})
+            sorted({e.node for e in delivered.events} | {b.node for b in delivered.batches})
         )
     }
     steps = step_columns.gather(kinds.get("steps", []), delivered.batches, nodes)
     spoken = [*kinds.get("phase", ()), *kinds.get("phase_open", ())]
     names = sorted({event.body["phase"] for event in spoken} | {STEP})
     phase_names = {name: i for i, name in enumerate(names)}
-    keys = sorted(
-        {event.body["work_key"] for event in spoken if "work_key" in event.body}
-    )
+    keys = sorted({event.body["work_key"] for event in spoken if "work_key" in event.body})
     work_keys = {key: i for i, key in enumerate(keys)}
     flags: list[dict[str, Any]] = []
     spans = _spans(
@@ -159,9 +151,7 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
     begun = [at(event) for event in starts]
     inferred = not begun
     if inferred:
-        seen = [at(event) for event in own if event.start is not None] + [
-            at(event) for event in beats
-        ]
+        seen = [at(event) for event in own if event.start is not None] + [at(event) for event in beats]
         begun = [*seen, int(steps.start.min())] if len(steps) else seen
     last_seen = _last_seen([*own, *kinds.get("heartbeat", ())], delivered)
     facts = Facts(
@@ -203,11 +193,7 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
 
 def _loads(kinds: dict[str, list[Event]]) -> list[tuple[int, int]]:
     events = [e for e in kinds.get("checkpoint", ()) if e.body["kind"] == "load"]
-    events += [
-        e
-        for e in kinds.get("phase", ())
-        if e.body["phase"] == LOAD and "step" in e.body
-    ]
+    events += [e for e in kinds.get("phase", ()) if e.body["phase"] == LOAD and "step" in e.body]
     return [(at(event), event.body["step"]) for event in events]
 
 
@@ -238,9 +224,7 @@ def _hardware(facts: Facts, starts: list[Event], beats: list[Event]) -> None:
     stepping = facts.steps.rank[facts.steps.leading()]
     ranks = set(np.unique(facts.spans.rank).tolist()) | set(stepping.tolist())
     if not ranks:
-        ranks = {
-            rank for beat in beats for one in beat.body["jobs"] for rank in one["ranks"]
-        }
+        ranks = {rank for beat in beats for one in beat.body["jobs"] for rank in one["ranks"]}
     facts.world_size = max(sizes) if sizes else max(len(ranks), 1)
     if totals:
         facts.gpus = max(totals)
@@ -270,12 +254,10 @@ def _quality(facts: Facts, delivered: Delivered, own: list[Event]) -> None:
     for event in delivered.conflicted:
         facts.flag("conflict", rank=event.rank, node=event.node)
     skews: dict[str, int] = {}
-    for source in (*own, *delivered.batches):
-        offset = source.clock_offset_ns
-        if abs(offset) >= CLOCK_SKEW_NS and abs(offset) > abs(
-            skews.get(source.node, 0)
-        ):
-            skews[source.node] = offset
+    sources = [(e.node, e.clock_offset_ns) for e in own if e.clock_offset_ns]
+    for node, offset in sources + [(b.node, b.clock_offset_ns) for b in delivered.batches]:
+        if abs(offset) >= CLOCK_SKEW_NS and abs(offset) > abs(skews.get(node, 0)):
+            skews[node] = offset
     for node, offset in sorted(skews.items()):
         facts.flag("clock_skew", node=node, amount=offset)
     for event in own:
@@ -313,8 +295,7 @@ def _spans(
     if dropped:
         phases = [event for event in phases if id(event) not in dropped]
     still_open = {
-        (e.rank, e.body["span"]): e
-        for e in sorted(opens, key=lambda e: (at(e), e.seq), reverse=True)
+        (e.rank, e.body["span"]): e for e in sorted(opens, key=lambda e: (at(e), e.seq), reverse=True)
     }
     phases = phases + [event for key, event in still_open.items() if key not in closing]
     n = len(phases)
@@ -335,10 +316,7 @@ def _spans(
         rank=column(event.rank or 0 for event in phases),
         node=column(nodes[event.node] for event in phases),
         start=column((event.start or 0) - event.clock_offset_ns for event in phases),
-        end=column(
-            -1 if event.end is None else event.end - event.clock_offset_ns
-            for event in phases
-        ),
+        end=column(-1 if event.end is None else event.end - event.clock_offset_ns for event in phases),
         phase=column(phase_names[event.body["phase"]] for event in phases),
         key=key_column,
         overlapped=overlapped,

@@ -77,9 +77,7 @@ def goodput(attempts: Sequence[AttemptBooks]) -> Goodput:
         _attempt(out, books, positions[k], borders[k], reached[k], median)
         gap = [i for i, label in enumerate(books.segments.labels) if label[0] == "gap"]
         rows = np.isin(books.segments.label, gap)
-        out.add(
-            "recovery_gap", int((books.segments.end - books.segments.start)[rows].sum())
-        )
+        out.add("recovery_gap", int((books.segments.end - books.segments.start)[rows].sum()))
     return out
 
 
@@ -149,9 +147,7 @@ def _attempt(
         hit = np.flatnonzero(lost[w.window[rows]] > 0)
         lost_since = int(w.start[rows[hit[0]]]) if len(hit) else None
     completed = int(w.end[rows].max()) if len(rows) else None
-    over = not books.summary.live and (
-        border is not None or books.summary.outcome != "completed"
-    )
+    over = not books.summary.live and (border is not None or books.summary.outcome != "completed")
     for row in np.flatnonzero(w.window < 0).tolist():
         out.add(_bucket(books, row, lost_since, completed, over), int(length[row]))
 
@@ -188,14 +184,10 @@ def _steps(
     net = _net(w)
     low, high = position
     begun = int(w.window[rows[0]])
-    same = (w.steps.first == w.steps.first[begun]) & (
-        w.steps.last == w.steps.last[begun]
-    )
+    same = (w.steps.first == w.steps.first[begun]) & (w.steps.last == w.steps.last[begun])
     leading = np.flatnonzero(same & (w.steps.start < (w.first.end or 0)))
     first_net = int(net[leading].sum())
-    count = max(
-        (int(w.where.high[begun]) - int(w.where.low[begun])) // w.where.scale, 1
-    )
+    count = max((int(w.where.high[begun]) - int(w.where.low[begun])) // w.where.scale, 1)
     excess = max(first_net - count * median, 0)
     out.add("startup", excess)
     if excess:
@@ -235,16 +227,8 @@ def _bucket(
         if w.first.start is None or start < w.first.start:
             return "startup"
         return "recovery_gap" if heading == "stall" else "other"
-    if (
-        lost_since is not None
-        and completed is not None
-        and lost_since <= start < completed
-    ):
+    if lost_since is not None and completed is not None and lost_since <= start < completed:
         return "repeated_work"
     badput = w.badput[int(w.phase[row])]
     bucket = _BUCKET_OF_BADPUT.get(badput or "", "other")
-    return (
-        "startup"
-        if heading == "startup" and bucket in ("other", "recovery_gap")
-        else bucket
-    )
+    return "startup" if heading == "startup" and bucket in ("other", "recovery_gap") else bucket

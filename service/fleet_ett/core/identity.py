@@ -52,12 +52,7 @@ def unique(items: Iterable[Event | StepBatch]) -> Delivered:
     out = Delivered(list(by_identity.values()), batches)
     if copies:
         for key, several in copies.items():
-            versions = sorted(
-                {
-                    (canonical(event), event.clock_offset_ns): event
-                    for event in several
-                }.items()
-            )
+            versions = sorted({(canonical(event), event.clock_offset_ns): event for event in several}.items())
             distinct = len({content for (content, _), _ in versions})
             out.duplicates += len(several) - distinct
             out.conflicts += distinct - 1
@@ -68,18 +63,14 @@ def unique(items: Iterable[Event | StepBatch]) -> Delivered:
     return out
 
 
-def _separable(
-    batches: list[StepBatch], events: list[Event]
-) -> tuple[list[StepBatch], list[Event]]:
+def _separable(batches: list[StepBatch], events: list[Event]) -> tuple[list[StepBatch], list[Event]]:
     """Batches whose identities cannot repeat, and the rest as single events."""
     ranges: dict[str, list[tuple[int, int, int]]] = {}
     for i, batch in enumerate(batches):
         seq = batch.seq
         rising = bool((seq[1:] > seq[:-1]).all())
         low, high = int(seq.min()), int(seq.max())
-        ranges.setdefault(batch.incarnation, []).append(
-            (low, high if rising else low - 1, i)
-        )
+        ranges.setdefault(batch.incarnation, []).append((low, high if rising else low - 1, i))
     mixed: set[int] = set()
     for spans in ranges.values():
         spans.sort()

@@ -33,11 +33,7 @@ class IntervalSet:
     @classmethod
     def of(cls, lows: Ints, highs: Ints) -> IntervalSet:
         """The union of any intervals [lows[i], highs[i]); empty ones are dropped."""
-        if (
-            len(lows)
-            and bool((lows[1:] == highs[:-1]).all())
-            and bool((highs >= lows).all())
-        ):
+        if len(lows) and bool((lows[1:] == highs[:-1]).all()) and bool((highs >= lows).all()):
             lows, highs = (
                 lows[:1],
                 highs[-1:],
@@ -86,13 +82,9 @@ class IntervalSet:
     def covered(self, lows: Ints, highs: Ints) -> Ints:
         """How much of each [lows[i], highs[i]) lies in the set. Shape as the inputs."""
         out = np.zeros(len(lows), dtype=np.int64)
-        if len(
-            self.starts
-        ):  # mostly new data lies beyond all of the set: look only at what can meet it
+        if len(self.starts):  # mostly new data lies beyond all of the set: look only at what can meet it
             near = np.flatnonzero((lows < self.ends[-1]) & (highs > self.starts[0]))
-            out[near] = self._measure_below(highs[near]) - self._measure_below(
-                lows[near]
-            )
+            out[near] = self._measure_below(highs[near]) - self._measure_below(lows[near])
         return out
 
     def _measure_below(self, points: Ints) -> Ints:
@@ -107,18 +99,11 @@ class IntervalSet:
         """The parts of the set inside [low, high), in order, as Python integers."""
         first = int(np.searchsorted(self.ends, low, side="right"))
         last = int(np.searchsorted(self.starts, high, side="left"))
-        return [
-            (max(int(self.starts[i]), low), min(int(self.ends[i]), high))
-            for i in range(first, last)
-        ]
+        return [(max(int(self.starts[i]), low), min(int(self.ends[i]), high)) for i in range(first, last)]
 
     def scaled(self, factor: int) -> IntervalSet:
         """The set with every bound multiplied by `factor` > 0."""
-        return (
-            self
-            if factor == 1
-            else IntervalSet(self.starts * factor, self.ends * factor)
-        )
+        return self if factor == 1 else IntervalSet(self.starts * factor, self.ends * factor)
 
     def to_json(self) -> list[list[int]]:
         """[[start, end], ...]."""

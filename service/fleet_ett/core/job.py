@@ -132,9 +132,7 @@ def assemble(
 ) -> JobSummary:
     """The job's books from its attempts' summaries, in order of their index."""
     del policy
-    sums: dict[str, dict[str, Pair]] = {
-        name: {} for name in ("headings", "phases", "components", "l2")
-    }
+    sums: dict[str, dict[str, Pair]] = {name: {} for name in ("headings", "phases", "components", "l2")}
     overlapped: dict[str, int] = {}
     held: dict[tuple[str, int], int] = {}
     for summary in summaries:
@@ -188,9 +186,7 @@ def assemble(
         flags=flags,
         held_up_by=[
             {"node": node, "rank": rank, "ns": ns}
-            for (node, rank), ns in sorted(
-                held.items(), key=lambda item: (-item[1], item[0])
-            )
+            for (node, rank), ns in sorted(held.items(), key=lambda item: (-item[1], item[0]))
         ],
         metrics=_metrics(summaries, incidents, failures, wall, productive_wall),
     )
@@ -212,9 +208,7 @@ def _incidents(summaries: Sequence[AttemptSummary]) -> list[Incident]:
         failure = summary.failure
         if failure is None:
             continue
-        after = (
-            summaries[summary.index + 1] if summary.index + 1 < len(summaries) else None
-        )
+        after = summaries[summary.index + 1] if summary.index + 1 < len(summaries) else None
         restart, replay = (after.restart, after.replay) if after else ([0, 0], [0, 0])
         costs = [summary.tail, summary.gap, restart, replay]
         progress = summary.last_progress_at
@@ -236,9 +230,7 @@ def _incidents(summaries: Sequence[AttemptSummary]) -> list[Incident]:
                 restart_ns=costs[2][0],
                 replay_ns=costs[3][0],
                 gpu_ns=sum(cost[1] for cost in costs),
-                detection_ns=None
-                if progress is None
-                else max(failure.at - progress, 0),
+                detection_ns=None if progress is None else max(failure.at - progress, 0),
                 rolled_back_to=_rolled_back_to(after),
                 replayed_steps=after.steps_replayed if after else 0,
             )
@@ -268,11 +260,7 @@ def _metrics(
         tts = first.first_new_at - first.start
     recoveries, catch_ups = [], []
     for incident in incidents:
-        after = (
-            summaries[incident.index + 1]
-            if incident.index + 1 < len(summaries)
-            else None
-        )
+        after = summaries[incident.index + 1] if incident.index + 1 < len(summaries) else None
         if after is not None and after.first_step_at is not None:
             recoveries.append(after.first_step_at - incident.at)
         if after is not None and after.first_new_at is not None:
@@ -292,14 +280,10 @@ def _metrics(
         "time_to_start_ns": tts,
         "time_to_recover_ns": recoveries,
         "catch_up_ns": catch_ups,
-        "detection_ns": [
-            i.detection_ns for i in incidents if i.detection_ns is not None
-        ],
+        "detection_ns": [i.detection_ns for i in incidents if i.detection_ns is not None],
         "number_of_failures": sum(failures.values()),
         "mean_time_to_failure_ns": held // unplanned if unplanned else None,
-        "failures_per_1000_node_days": ratios.failures_per_thousand_node_days(
-            unplanned, node_ns
-        ),
+        "failures_per_1000_node_days": ratios.failures_per_thousand_node_days(unplanned, node_ns),
         "replay_gpu_ns": sum(s.replay[1] for s in summaries),
         "samples_replayed": sum(s.samples_replayed for s in summaries),
         "repeated_startup_ns": sum(s.repeated_startup[0] for s in summaries),

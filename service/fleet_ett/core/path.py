@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 # Rungs from behind to ahead; the phases of start-up stand between the first two in taxonomy order.
 UNREPORTED, BLOCKING, STEPS, END = 0, 100_000, 300_000, 400_000
-_ROW = (
-    1 << 32
-)  # below the rung stands the row of the tile, so that the lowest rank wins a tie
+_ROW = 1 << 32  # below the rung stands the row of the tile, so that the lowest rank wins a tie
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +53,7 @@ def first_step(tiles: Tiles, steps: Steps) -> FirstStep:
     if not len(starts):
         return FirstStep(None, None)
     earliest = ends[np.argmin(starts)]
-    return FirstStep(
-        int(starts.min()), int(ends[starts < earliest].max(initial=earliest))
-    )
+    return FirstStep(int(starts.min()), int(ends[starts < earliest].max(initial=earliest)))
 
 
 def job_track(
@@ -70,9 +66,7 @@ def job_track(
     policy: Policy,
 ) -> Track:
     """The job's states where some rank reports, in order and disjoint; silence is left open."""
-    ranks = np.flatnonzero(np.append(True, tiles.rank[1:] != tiles.rank[:-1]))[
-        : len(tiles.rank)
-    ]
+    ranks = np.flatnonzero(np.append(True, tiles.rank[1:] != tiles.rank[:-1]))[: len(tiles.rank)]
     if len(ranks) < 2:
         lone = np.zeros(len(tiles.rank), dtype=bool)
         return Track(
@@ -89,18 +83,12 @@ def job_track(
     unreported, holders = _unreported(tiles, ranks, first)
     all_starts = np.concatenate((tiles.start, unreported[:, 0]))
     all_ends = np.concatenate((tiles.end, unreported[:, 1]))
-    all_rungs = np.concatenate(
-        (rungs, np.full(len(holders), UNREPORTED, dtype=np.int64))
-    )
+    all_rungs = np.concatenate((rungs, np.full(len(holders), UNREPORTED, dtype=np.int64)))
     rows = np.concatenate((np.arange(len(rungs)), holders))
-    starts, ends, winner = cover.runs(
-        *cover.smallest(all_starts, all_ends, all_rungs * _ROW + rows)
-    )
+    starts, ends, winner = cover.runs(*cover.smallest(all_starts, all_ends, all_rungs * _ROW + rows))
     rung, row = winner // _ROW, winner % _ROW
     told = rung > UNREPORTED
-    told |= (
-        (rung == UNREPORTED) & (rungs[row] == UNREPORTED) & (tiles.start[row] <= starts)
-    )
+    told |= (rung == UNREPORTED) & (rungs[row] == UNREPORTED) & (tiles.start[row] <= starts)
     track = Track(
         starts,
         ends,
@@ -144,9 +132,7 @@ def _unreported(tiles: Tiles, ranks: Ints, first: FirstStep) -> tuple[Ints, Ints
         late &= begun <= first.end
         until = np.minimum(begun, max(first.start, earliest))
     late &= until > earliest
-    holes = np.stack(
-        (np.full(int(late.sum()), earliest, dtype=np.int64), until[late]), axis=1
-    )
+    holes = np.stack((np.full(int(late.sum()), earliest, dtype=np.int64), until[late]), axis=1)
     return holes, ranks[late]
 
 
@@ -157,11 +143,7 @@ def _ahead(track: Track, rung: Ints, starts: Ints, ends: Ints, rungs: Ints) -> T
     points: list[Ints] = []
     for level in np.unique(rungs)[::-1]:
         above[int(level)] = reached
-        points.append(
-            _inside(
-                track, rung, int(level), np.concatenate((reached.starts, reached.ends))
-            )
-        )
+        points.append(_inside(track, rung, int(level), np.concatenate((reached.starts, reached.ends))))
         here = rungs == level
         reached = reached | IntervalSet.of(starts[here], ends[here])
     cut = track.cut(np.concatenate(points))

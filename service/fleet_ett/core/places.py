@@ -66,9 +66,7 @@ def place(
     by_place = np.stack([codes(0), codes(1), codes(2)])
     moment = np.zeros(len(track), dtype=np.int64)
     if first.start is not None and first.end is not None:
-        moment = (track.start >= first.start).astype(np.int64) + (
-            track.start >= first.end
-        )
+        moment = (track.start >= first.start).astype(np.int64) + (track.start >= first.end)
     phase = np.where(replay, names.code(REPLAY), track.phase)
     track.phase = phase
     return track, Labels(by_place[moment, phase], list(headings))

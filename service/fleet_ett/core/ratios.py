@@ -10,9 +10,7 @@ def ett(productive: int, total: int) -> float | None:
     return productive / total if total else None
 
 
-def l1_identity(
-    tts_ns: int, failures: int, mean_ttr_ns: float, wall_ns: int
-) -> float | None:
+def l1_identity(tts_ns: int, failures: int, mean_ttr_ns: float, wall_ns: int) -> float | None:
     """ETT = 1 - (TTS + NoF x TTR) / E2E (Meta ETT%, L1). None when the wall time is 0.
 
     Blocking saves, input stalls, evaluation and shutdown are not in it: the residual against the

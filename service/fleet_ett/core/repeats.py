@@ -37,9 +37,7 @@ class Repeats:
 
     verdict: Ints
     where: Ranges
-    before: dict[
-        int, Coverage
-    ]  # for split windows: what had been covered when they began
+    before: dict[int, Coverage]  # for split windows: what had been covered when they began
     coverage: Coverage
     steps_productive: int
     steps_replayed: int | None
@@ -78,9 +76,7 @@ def judge(facts: Facts, steps: Steps, carried: Coverage) -> Repeats:
     )
 
 
-def _own_repeats(
-    steps: Steps, where: Ranges, base: Coverage
-) -> list[tuple[Ints, Coverage]]:
+def _own_repeats(steps: Steps, where: Ranges, base: Coverage) -> list[tuple[Ints, Coverage]]:
     """Runs of windows that go back behind what their own rank had done: (rows, coverage before them)."""
     by_samples = bool(where.sampled.all())
     low, high = (where.from_, where.to) if by_samples else (where.low, where.high)
@@ -109,13 +105,9 @@ def _record_rank(steps: Steps, where: Ranges) -> Ints:
     leading = steps.leading()
     if len(leading) == 1:
         return np.arange(len(steps))
-    sums = np.add.reduceat((where.high - where.low) >> 8, leading) + np.diff(
-        np.append(leading, len(steps))
-    )
+    sums = np.add.reduceat((where.high - where.low) >> 8, leading) + np.diff(np.append(leading, len(steps)))
     best = int(np.argmax(sums))
-    return np.arange(
-        leading[best], len(steps) if best + 1 == len(leading) else leading[best + 1]
-    )
+    return np.arange(leading[best], len(steps) if best + 1 == len(leading) else leading[best + 1])
 
 
 def _count_steps(  # the steps of the rank of record: on new data, and again
@@ -126,9 +118,7 @@ def _count_steps(  # the steps of the rank of record: on new data, and again
     part: Ints,
     whole: Ints,
 ) -> tuple[int, int]:
-    again = _portion(
-        where.high[record] - where.low[record], part[record], whole[record]
-    )
+    again = _portion(where.high[record] - where.low[record], part[record], whole[record])
     if where.sampled[record].any():
         total = int((where.high[record] - where.low[record]).sum())
         return (total - again) // where.scale, again // where.scale
@@ -146,14 +136,10 @@ def _portion(size: Ints, part: Ints, whole: Ints) -> int:
     """sum(size * part / whole) in exact integers, rounded down once."""
     full = part >= whole
     some = np.flatnonzero(~full & (part > 0))
-    return int(size[full].sum()) + sum(
-        int(size[i]) * int(part[i]) // int(whole[i]) for i in some
-    )
+    return int(size[full].sum()) + sum(int(size[i]) * int(part[i]) // int(whole[i]) for i in some)
 
 
-def _flags(
-    facts: Facts, steps: Steps, where: Ranges, base: Coverage, record: Ints
-) -> None:
+def _flags(facts: Facts, steps: Steps, where: Ranges, base: Coverage, record: Ints) -> None:
     if not len(record):
         return
     if where.unit_unclear:
@@ -165,30 +151,24 @@ def _flags(
     reached = base.steps_end()
     inner = np.flatnonzero(low[1:] > high[:-1])
     if len(inner):
-        facts.flag(
-            "step_jump", amount=int((low[1:] - high[:-1])[inner].max()) // where.scale
-        )
+        facts.flag("step_jump", amount=int((low[1:] - high[:-1])[inner].max()) // where.scale)
     elif reached is not None and int(low[0]) > reached:
         facts.flag("step_jump", amount=(int(low[0]) - reached) // where.scale)
     loaded = facts.loaded_step(int(steps.start[record[0]]))
     begun = {int(steps.first[record[0]]), int(low[0]) // where.scale}
     if loaded is not None and not begun & {loaded, loaded + 1}:
-        facts.flag(
-            "checkpoint_step_mismatch", loaded=loaded, first=int(steps.first[record[0]])
-        )
+        facts.flag("checkpoint_step_mismatch", loaded=loaded, first=int(steps.first[record[0]]))
 
 
 def split(track: Track, repeats: Repeats, steps: Steps) -> tuple[Track, Bools]:
     """The track cut at the borders of split windows; with it, which pieces of step time are replay."""
     in_window = track.window >= 0
-    partly = (
-        np.flatnonzero(in_window & (repeats.verdict[track.window] == SPLIT))
-        if len(repeats.verdict)
-        else []
-    )
+    partly = np.empty(0, dtype=np.int64)
+    if len(repeats.verdict):
+        partly = np.flatnonzero(in_window & (repeats.verdict[track.window] == SPLIT))
     replayed_at: list[tuple[int, int]] = []
     points: list[int] = []
-    for rows in _one_window(track, np.asarray(partly, dtype=np.int64), steps):
+    for rows in _one_window(track, partly, steps):
         pieces = [(int(track.start[row]), int(track.end[row])) for row in rows]
         for low, high in _borders(pieces, repeats, int(track.window[rows[0]])):
             replayed_at.append((low, high))
@@ -222,9 +202,7 @@ def _one_window(track: Track, rows: Ints, steps: Steps) -> list[list[int]]:
     return [members for _, _, members in groups]
 
 
-def _borders(
-    pieces: list[tuple[int, int]], repeats: Repeats, window: int
-) -> list[tuple[int, int]]:
+def _borders(pieces: list[tuple[int, int]], repeats: Repeats, window: int) -> list[tuple[int, int]]:
     """The replayed stretches of a split window's net time, in ns; a border is rounded down."""
     net = sum(end - start for start, end in pieces)
     parts, size = pieces_of(repeats.where, repeats.before[window], window)

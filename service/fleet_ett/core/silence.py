@@ -41,15 +41,13 @@ def fill(
     starts, ends = low[holes], high[holes]
     stalls: list[tuple[int, int, int]] = []
     at_end = failed & (ends == bounds.end)
-    for i in np.flatnonzero((ends - starts > policy.hang_ns) | at_end):
+    for i in np.flatnonzero((ends - starts > policy.hang_ns) | at_end).tolist():
         begin, end = int(starts[i]), int(ends[i])
         progressed = bool(len(track)) and begin >= int(track.end[0])
         last = int(np.searchsorted(facts.beat_at, end, side="right"))
         if progressed and last and int(facts.beat_at[last - 1]) > begin:
             alive = int(facts.beat_at[last - 1])
-            stalls.append(
-                (int(i), begin, end if end - alive <= policy.heartbeat_ns else alive)
-            )
+            stalls.append((i, begin, end if end - alive <= policy.heartbeat_ns else alive))
     hang, unknown = names.code(HANG), names.code(UNKNOWN)
     phase = np.full(len(holes), unknown, dtype=np.int64)
     extra: list[tuple[int, int]] = []
@@ -75,9 +73,4 @@ def fill(
     )
     quiet = quiet.take(np.argsort(silent_start))
     place = np.searchsorted(track.start, quiet.start)
-    return Track(
-        *(
-            np.insert(getattr(track, c), place, getattr(quiet, c))
-            for c in Track.__slots__
-        )
-    )
+    return Track(*(np.insert(getattr(track, c), place, getattr(quiet, c)) for c in Track.__slots__))

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-STEP_LIMIT = (
-    2**61
-)  # step numbers beyond are poisoned counters: cut, so that sums stay in 64 bits
+STEP_LIMIT = 2**61  # step numbers beyond are poisoned counters: cut, so that sums stay in 64 bits
 _OPTIONAL = ("cursor_start", "cursor_end", "data_wait", "per_optimizer_step")
 
 
@@ -100,14 +98,26 @@ class Steps:
 
     def leading(self) -> Ints:
         """The row of each rank's first window."""
-        return np.flatnonzero(
-            np.append(True, self.rank[1:] != self.rank[:-1])[: len(self)]
-        )
+        return np.flatnonzero(np.append(True, self.rank[1:] != self.rank[:-1])[: len(self)])
 
     def take(self, rows: Ints) -> Steps:
         """The windows of those row numbers."""
-        columns = [getattr(self, name) for name in self.__slots__]
-        return Steps(*(None if column is None else column[rows] for column in columns))
+
+        def some(column: Ints | None) -> Ints | None:
+            return None if column is None else column[rows]
+
+        return Steps(
+            self.rank[rows],
+            self.node[rows],
+            self.start[rows],
+            self.end[rows],
+            self.first[rows],
+            self.last[rows],
+            some(self.wait),
+            some(self.cursor_start),
+            some(self.cursor_end),
+            some(self.per),
+        )
 
 
 def constant(value: int, n: int) -> Ints:
@@ -128,22 +138,17 @@ def _column(parts: list[Ints | None], sizes: list[int]) -> Ints | None:
     if all(part is None for part in parts):
         return None
     full = [
-        np.full(n, -1, dtype=np.int64) if part is None else part
-        for part, n in zip(parts, sizes, strict=True)
+        np.full(n, -1, dtype=np.int64) if part is None else part for part, n in zip(parts, sizes, strict=True)
     ]
     return full[0] if len(full) == 1 else np.concatenate(full)
 
 
-def _from_events(
-    events: Sequence[Event], nodes: dict[str, int]
-) -> tuple[dict[str, Ints | None], int]:
+def _from_events(events: Sequence[Event], nodes: dict[str, int]) -> tuple[dict[str, Ints | None], int]:
     n = len(events)
 
     def optional(name: str) -> Ints | None:
         values = [event.body.get(name, -1) for event in events]
-        return (
-            None if all(v == -1 for v in values) else np.array(values, dtype=np.int64)
-        )
+        return None if all(v == -1 for v in values) else np.array(values, dtype=np.int64)
 
     def integers(values: list[int]) -> Ints:
         return np.array(values, dtype=np.int64)
@@ -152,9 +157,7 @@ def _from_events(
     columns: dict[str, Ints | None] = {
         "rank": integers([event.rank or 0 for event in events]),
         "node": integers([nodes[event.node] for event in events]),
-        "start": integers(
-            [(event.start or 0) - event.clock_offset_ns for event in events]
-        ),
+        "start": integers([(event.start or 0) - event.clock_offset_ns for event in events]),
         "end": integers([(event.end or 0) - event.clock_offset_ns for event in events]),
         "first": integers([event.body["first"] for event in events]),
         "last": integers([event.body["last"] for event in events]),
@@ -162,10 +165,7 @@ def _from_events(
         "cursor_start": optional("cursor_start"),
         "cursor_end": optional("cursor_end"),
         "per": integers(
-            [
-                _per(event.body.get("unit"), event.body.get("per_optimizer_step"))
-                for event in events
-            ]
+            [_per(event.body.get("unit"), event.body.get("per_optimizer_step")) for event in events]
         )
         if units
         else None,
@@ -173,9 +173,7 @@ def _from_events(
     return columns, n
 
 
-def _from_batch(
-    batch: StepBatch, nodes: dict[str, int]
-) -> tuple[dict[str, Ints | None], int]:
+def _from_batch(batch: StepBatch, nodes: dict[str, int]) -> tuple[dict[str, Ints | None], int]:
     n = len(batch)
     offset = batch.clock_offset_ns
     per: Ints | None = None
@@ -202,9 +200,7 @@ def _from_batch(
     return columns, n
 
 
-def gather(
-    events: Sequence[Event], batches: Sequence[StepBatch], nodes: dict[str, int]
-) -> Steps:
+def gather(events: Sequence[Event], batches: Sequence[StepBatch], nodes: dict[str, int]) -> Steps:
     """All windows of one attempt, sorted; `nodes` gives the code of each node's name.
 
     A window reported again with the same bounds and steps is one window (a duplicated step record is
@@ -217,10 +213,8 @@ def gather(
         empty = np.empty(0, dtype=np.int64)
         return Steps(empty, empty, empty, empty, empty, empty)
     sizes = [n for _, n in parts]
-    names = Steps.__slots__
-    steps = Steps(
-        *(_column([columns[name] for columns, _ in parts], sizes) for name in names)
-    )  # type: ignore[arg-type]
+    columns = {name: _column([told[name] for told, _ in parts], sizes) for name in Steps.__slots__}
+    steps = Steps(**columns)  # type: ignore[arg-type] # the first six are never None
     if steps.per is not None and (steps.per < 0).any():
         steps.per = np.maximum(steps.per, 0)
     return _ordered(steps)
@@ -231,14 +225,8 @@ def _ordered(steps: Steps) -> Steps:
     same = rank[1:] == rank[:-1]
     ascending = (rank[1:] > rank[:-1]) | (same & (start[1:] > start[:-1]))
     if not ascending.all():
-        tie = [
-            c
-            for c in (steps.wait, steps.cursor_end, steps.cursor_start, steps.per)
-            if c is not None
-        ]
-        order = np.lexsort(
-            (*tie, steps.node, steps.last, steps.first, steps.end, start, rank)
-        )
+        tie = [c for c in (steps.wait, steps.cursor_end, steps.cursor_start, steps.per) if c is not None]
+        order = np.lexsort((*tie, steps.node, steps.last, steps.first, steps.end, start, rank))
         steps = steps.take(order)
         twin = np.ones(len(steps), dtype=bool)
         twin[:1] = False

@@ -137,9 +137,7 @@ def book(
                 summary.restart[1] + (end - start) * gpus,
             ]
     unsettled = segments.end > segments.settled_until
-    reach = segments.end[unsettled] - segments.start[unsettled].clip(
-        segments.settled_until
-    )
+    reach = segments.end[unsettled] - segments.start[unsettled].clip(segments.settled_until)
     summary.provisional_ns = int(reach.sum())
 
 

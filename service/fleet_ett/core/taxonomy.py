@@ -70,12 +70,8 @@ class Taxonomy:
 
     phases: tuple[Phase, ...]
     components: tuple[str, ...]
-    _by_id: dict[str, Phase] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
-    _order: dict[str, int] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
+    _by_id: dict[str, Phase] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _order: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for order, phase in enumerate(self.phases):

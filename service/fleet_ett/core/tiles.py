@@ -72,9 +72,7 @@ class Names:
         return self._code[name]
 
 
-def rank_tiles(
-    facts: Facts, names: Names, bounds: Bounds, policy: Policy
-) -> tuple[Tiles, Steps]:
+def rank_tiles(facts: Facts, names: Names, bounds: Bounds, policy: Policy) -> tuple[Tiles, Steps]:
     """The tiles of all ranks inside the attempt, and its step windows cut to it (same rows).
 
     What reaches beyond the attempt is cut and flagged.
@@ -123,13 +121,8 @@ def _cut_spans(facts: Facts, names: Names, bounds: Bounds, policy: Policy) -> Ti
     """Phases as items: open ones closed, steps in flight told apart, overlapped ones left out."""
     spans = facts.spans
     taxonomy = policy.taxonomy
-    outside = np.array(
-        [taxonomy.phase(name).kind == "external" for name in facts.phase_names]
-        or [False]
-    )
-    blocking = (
-        ~spans.overlapped & ~outside[spans.phase] if len(spans) else spans.overlapped
-    )
+    outside = np.array([taxonomy.phase(name).kind == "external" for name in facts.phase_names] or [False])
+    blocking = ~spans.overlapped & ~outside[spans.phase] if len(spans) else spans.overlapped
     step = names.code(STEP)
     in_flight = spans.phase == step
     if in_flight.any():
@@ -138,9 +131,7 @@ def _cut_spans(facts: Facts, names: Names, bounds: Bounds, policy: Policy) -> Ti
     start, end = spans.start[rows], spans.end[rows].copy()
     opened = np.flatnonzero(end < 0)
     for i in opened:
-        end[i] = _closing(
-            facts, int(spans.node[rows[i]]), int(start[i]), bounds, policy
-        )
+        end[i] = _closing(facts, int(spans.node[rows[i]]), int(start[i]), bounds, policy)
     cut_start, cut_end = (
         np.clip(start, bounds.start, bounds.end),
         np.clip(end, bounds.start, bounds.end),
@@ -194,9 +185,7 @@ def _proved(facts: Facts, in_flight: Bools) -> Bools:
     return proved
 
 
-def _closing(
-    facts: Facts, node: int, start: int, bounds: Bounds, policy: Policy
-) -> int:
+def _closing(facts: Facts, node: int, start: int, bounds: Bounds, policy: Policy) -> int:
     """When an open span ends: with its attempt, or at its node's last sign of life if much older."""
     name = facts.node_names[node]
     last_beat = facts.last_beat.get(name)
@@ -218,9 +207,7 @@ def _flatten(items: Tiles, names: Names, policy: Policy) -> Tiles:
         return items
     n = len(items.rank)
     place = {name: i for i, name in enumerate(sorted(names.names))}
-    sequence = np.array(
-        [policy.taxonomy.order(name) * 10_000 + place[name] for name in names.names]
-    )
+    sequence = np.array([policy.taxonomy.order(name) * 10_000 + place[name] for name in names.names])
     is_step = (items.window >= 0) | items.in_flight
     inner_first = np.lexsort(
         (
@@ -241,15 +228,11 @@ def _flatten(items: Tiles, names: Names, policy: Policy) -> Tiles:
     by_time = np.lexsort((times, ranks))
     sorted_ranks, sorted_times = ranks[by_time], times[by_time]
     fresh = np.ones(2 * n, dtype=bool)
-    fresh[1:] = (sorted_ranks[1:] != sorted_ranks[:-1]) | (
-        sorted_times[1:] != sorted_times[:-1]
-    )
+    fresh[1:] = (sorted_ranks[1:] != sorted_ranks[:-1]) | (sorted_times[1:] != sorted_times[:-1])
     position = np.empty(2 * n, dtype=np.int64)
     position[by_time] = np.cumsum(fresh) - 1
     moments = sorted_times[fresh]
-    low, high, winner = cover.runs(
-        *cover.smallest(position[:n], position[n:], priority)
-    )
+    low, high, winner = cover.runs(*cover.smallest(position[:n], position[n:], priority))
     flat = items.take(inner_first[winner])
     flat.start, flat.end = moments[low], moments[high]
     return flat
@@ -257,12 +240,7 @@ def _flatten(items: Tiles, names: Names, policy: Policy) -> Tiles:
 
 def _is_sorted(items: Tiles) -> bool:
     same = items.rank[1:] == items.rank[:-1]
-    return bool(
-        (
-            (items.rank[1:] > items.rank[:-1])
-            | (same & (items.start[1:] >= items.start[:-1]))
-        ).all()
-    )
+    return bool(((items.rank[1:] > items.rank[:-1]) | (same & (items.start[1:] >= items.start[:-1]))).all())
 
 
 def _waits(tiles: Tiles, steps: Steps, names: Names) -> Tiles:
@@ -276,9 +254,7 @@ def _waits(tiles: Tiles, steps: Steps, names: Names) -> Tiles:
     before = np.cumsum(length) - length
     opening = np.ones(len(rows), dtype=bool)
     opening[1:] = window[1:] != window[:-1]
-    before = before - np.repeat(
-        before[opening], np.diff(np.append(np.flatnonzero(opening), len(rows)))
-    )
+    before = before - np.repeat(before[opening], np.diff(np.append(np.flatnonzero(opening), len(rows))))
     waited = np.clip(np.maximum(steps.wait[window], 0) - before, 0, length)
     some = np.flatnonzero(waited > 0)
     if not len(some):
@@ -291,11 +267,6 @@ def _waits(tiles: Tiles, steps: Steps, names: Names) -> Tiles:
     rest = tiles.take(np.arange(len(tiles.rank)))
     rest.start = rest.start.copy()
     rest.start[cut] = waits.end
-    joined = Tiles(
-        *(
-            np.concatenate((getattr(rest, c), getattr(waits, c)))
-            for c in Tiles.__slots__
-        )
-    )
+    joined = Tiles(*(np.concatenate((getattr(rest, c), getattr(waits, c))) for c in Tiles.__slots__))
     kept = np.flatnonzero(joined.end > joined.start)
     return joined.take(kept[np.lexsort((joined.start[kept], joined.rank[kept]))])

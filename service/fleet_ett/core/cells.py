@@ -1,0 +1,110 @@
+"""The rows that a ledger is kept in: hourly cells, who held others up, work that could be cached.
+
+All amounts are wall ns and GPU-ns (wall ns x GPUs held) as Python integers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from fleet_ett.core.segments import Label, Segments
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One row of the ledger: an hour (ns, UTC) of one heading, phase and component."""
+
+    hour: int
+    heading: str
+    phase: str
+    component: str
+    repeated: bool
+    wall_ns: int
+    gpu_ns: int
+    settled_wall_ns: int
+    settled_gpu_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How long one rank held others up within an hour (ns, UTC): others had got further than it."""
+
+    hour: int
+    node: str
+    rank: int
+    wall_ns: int
+    gpu_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work with a fingerprint: what a shared cache could save the next time it is seen."""
+
+    phase: str
+    work_key: str
+    start: int
+    wall_ns: int
+    gpu_ns: int
+    seen_in_job: bool
+
+
+def cells(segments: Segments) -> list[Cell]:
+    """The rows of the ledger, in order of hour and label."""
+    pieces, hour = segments.cut_at(segments.settled_until).by_hour()
+    if not len(pieces):
+        return []
+    settled = (pieces.end <= pieces.settled_until).astype(np.int64)
+    order = np.lexsort((settled, pieces.gpus, pieces.label, hour))
+    columns = [column[order] for column in (hour, pieces.label, pieces.gpus, settled)]
+    fresh = np.zeros(len(order), dtype=bool)
+    fresh[0] = True
+    for column in columns:
+        fresh[1:] |= column[1:] != column[:-1]
+    first = np.flatnonzero(fresh)
+    walls = np.add.reduceat((pieces.end - pieces.start)[order], first).tolist()
+    totals: dict[tuple[int, Label], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for wall, at, label, gpus, is_settled in zip(walls, *(c[first].tolist() for c in columns), strict=True):
+        total = totals[at, pieces.labels[label]]
+        total[0] += wall
+        total[1] += wall * gpus
+        if is_settled:
+            total[2] += wall
+            total[3] += wall * gpus
+    return [Cell(at, *label, *amounts) for (at, label), amounts in sorted(totals.items())]
+
+
+def held(segments: Segments) -> list[Held]:
+    """Who held others up, by hour."""
+    pieces, hour = segments.by_hour()
+    totals: dict[tuple[int, str, int], list[int]] = defaultdict(lambda: [0, 0])
+    for row in np.flatnonzero(pieces.ahead & (pieces.rank >= 0)).tolist():
+        wall = int(pieces.end[row] - pieces.start[row])
+        total = totals[int(hour[row]), pieces.nodes[int(pieces.node[row])], int(pieces.rank[row])]
+        total[0] += wall
+        total[1] += wall * int(pieces.gpus[row])
+    return [Held(*key, *amounts) for key, amounts in sorted(totals.items())]
+
+
+def work(segments: Segments, seen: Container[str]) -> list[Work]:
+    """Work with a key that the job waited for; `seen` holds the keys of its earlier attempts."""
+    totals: dict[tuple[str, str], list[int]] = {}
+    for row in np.flatnonzero(segments.key >= 0).tolist():
+        phase, key = (
+            segments.labels[int(segments.label[row])][1],
+            segments.keys[int(segments.key[row])],
+        )
+        wall = int(segments.end[row] - segments.start[row])
+        total = totals.setdefault((phase, key), [int(segments.start[row]), 0, 0])
+        total[1] += wall
+        total[2] += wall * int(segments.gpus[row])
+    return [
+        Work(phase, key, start, wall, gpu, key in seen)
+        for (phase, key), (start, wall, gpu) in sorted(totals.items())
+    ]

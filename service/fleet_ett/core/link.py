@@ -1,0 +1,57 @@
+"""What ties an attempt to the others: the `Carry` that it leaves to the next, its place in the `Link`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fleet_ett.core.coverage import Coverage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """What an attempt leaves to the next: coverage of the data, work keys seen, GPUs held."""
+
+    coverage: Coverage = field(default_factory=Coverage)
+    work_keys: frozenset[str] = frozenset()
+
+    @classmethod
+    def empty(cls) -> Carry:
+        """Before the first attempt."""
+        return cls()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return {
+            "coverage": self.coverage.to_json(),
+            "work_keys": sorted(self.work_keys),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Carry:
+        """The carry that `to_json` wrote."""
+        return cls(Coverage.from_json(data["coverage"]), frozenset(data["work_keys"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Everything an attempt's books depend on besides its own events, `now` and the policy.
+
+    `index`: place by start, from 0. `next_start`: when the next attempt starts (ns), None for the last;
+    `next_released`: whether the hardware was given back in between.
+    """
+
+    index: int = 0
+    carry: Carry = field(default_factory=Carry)
+    next_start: int | None = None
+    next_released: bool = True
+
+    def digest(self) -> str:
+        """Equal digests and equal events give equal books (a live attempt's grow with `now`)."""
+        told = [self.index, self.carry.to_json(), self.next_start, self.next_released]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
