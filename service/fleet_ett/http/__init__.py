@@ -1,0 +1,1 @@
+"""The HTTP surface: thin routes that parse, ask and shape. Knows no database."""

@@ -1,0 +1,107 @@
+"""Components: every owner's loss, and a page of its own for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fleet_ett.core.taxonomy import DEFAULT
+from fleet_ett.errors import NotFound
+from fleet_ett.http.answers import answer, cut, page_of
+from fleet_ett.http.books import Books
+from fleet_ett.http.figures import number
+from fleet_ett.http.losses import held_in, lost_rows
+from fleet_ett.http.openapi import READS, READS_ONE
+from fleet_ett.http.questions import ComponentQuery, PagedQuery
+from fleet_ett.http.schemas import ComponentPage, ComponentRow, Listing, LostRow, NodeRow
+from fleet_ett.reads import Page
+
+if TYPE_CHECKING:
+    from fleet_ett.reads import Reads, Row, Scope
+
+router = APIRouter(prefix="/v1/components", tags=["components"])
+ALL = Page(100_000)
+COLUMNS = ("direct_ns", "direct_gpu_ns", "direct_settled_ns", "direct_settled_gpu_ns", "induced_ns", "induced_gpu_ns")
+
+
+@router.get("", response_model=Listing[ComponentRow], responses=READS, summary="Components")
+def list_components(request: Request, open_books: Books, query: Annotated[PagedQuery, Query()]) -> Response:
+    """All components in the order of their names, with what they lost; also those that lost nothing."""
+    page = page_of(request, query.limit, query.cursor, (str,))
+    scope = query.scope()
+    with open_books() as books:
+        gpu_ns = number(held_in(books, scope), "gpu_ns")
+        found = _components(books, scope, gpu_ns)
+    after = page.after[0] if page.after else ""
+    wanted = scope.filters.component
+    names = [name for name in sorted(found) if name > str(after) and (not wanted or name in wanted)]
+    rows: list[Row] = [{"_key": (name,), "name": name} for name in names[: page.limit]]
+    rows, following = cut(request, rows, query.limit)
+    items = [found[str(row["name"])] for row in rows]
+    return answer(request, Listing[ComponentRow](items=items, next=following), items)
+
+
+@router.get("/{name}", response_model=ComponentPage, responses=READS_ONE, summary="A component's page")
+def get_component(
+    request: Request,
+    open_books: Books,
+    name: Annotated[str, Path(examples=["compiler"])],
+    query: Annotated[ComponentQuery, Query()],
+) -> Response:
+    """Direct and induced loss, its trend, and the jobs and nodes where it lost most."""
+    whole = query.scope()
+    scope = replace(whole, filters=replace(whole.filters, component=(name,)))
+    with open_books() as books:
+        gpu_ns = number(held_in(books, whole), "gpu_ns")
+        found = _components(books, whole, gpu_ns).get(name)
+        if found is None:
+            msg = f"there is no component {name[:200]!r}; /v1/components lists them"
+            raise NotFound(msg)
+        lost = {by: lost_rows(_without_key(books.lost_time(scope, (by,), ALL)), gpu_ns) for by in ("phase", "cause", "job")}
+        trend = lost_rows(_without_key(books.lost_time(scope, (query.trend,), ALL)), gpu_ns)
+        nodes, _ = cut(request, books.nodes(scope, Page(query.worst)), query.worst)
+    page = ComponentPage.model_validate(
+        found.model_dump()
+        | {
+            "phases": sorted(lost["phase"], key=_direct, reverse=True),
+            "causes": sorted(lost["cause"], key=_induced, reverse=True),
+            "trend": trend,
+            "worst_jobs": sorted(lost["job"], key=_worse, reverse=True)[: query.worst],
+            "worst_nodes": [NodeRow.model_validate(row) for row in nodes],
+        }
+    )
+    return answer(request, page)
+
+
+def _components(books: Reads, scope: Scope, gpu_ns: int) -> dict[str, ComponentRow]:
+    """Every component that the taxonomy, the owners or the books know."""
+    owners = books.owners()
+    lost = {str(row["component"]): row for row in books.lost_time(scope, ("component",), ALL)}
+    out = {}
+    for name in {*DEFAULT.components, *owners, *lost}:
+        row = lost.get(name, {})
+        figures = {column: row.get(column) or 0 for column in COLUMNS}
+        share = figures["direct_gpu_ns"] / gpu_ns if gpu_ns else None
+        more = {"incidents": row.get("incidents") or 0, "direct_share": share}
+        out[name] = ComponentRow.model_validate({"component": name, "owner": owners.get(name, name)} | figures | more)
+    return out
+
+
+def _without_key(rows: list[Row]) -> list[Row]:
+    return [{name: value for name, value in row.items() if name != "_key"} for row in rows]
+
+
+def _direct(row: LostRow) -> int:
+    return row.direct_gpu_ns or 0
+
+
+def _induced(row: LostRow) -> int:
+    return row.induced_gpu_ns or 0
+
+
+def _worse(row: LostRow) -> int:
+    return max(_direct(row), _induced(row))

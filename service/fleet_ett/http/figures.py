@@ -1,0 +1,62 @@
+"""Sums into figures: ratios are made here, from sums, and nowhere else on the reader's side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleet_ett.core.ratios import ett
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fleet_ett.reads import Row
+
+# Sums that figures are made of, not shown themselves.
+INTERNAL = ("settled_productive_wall_ns", "settled_productive_gpu_ns", "unknown_wall_ns", "summary")
+
+
+def number(row: Mapping[str, object], name: str) -> int:
+    """An exact integer of a row."""
+    value = row[name]
+    assert isinstance(value, int), (name, value)
+    return value
+
+
+def pairs(value: object) -> dict[str, tuple[int, int]]:
+    """{name: [wall ns, GPU-ns]} as the core's summaries keep them, by name."""
+    assert isinstance(value, dict)
+    return {name: (int(wall), int(gpu)) for name, (wall, gpu) in sorted(value.items())}
+
+
+def with_parts(row: Row) -> Row:
+    """A row of sums with its provisional part: what is held and not settled."""
+    return row | {
+        "provisional_wall_ns": number(row, "wall_ns") - number(row, "settled_wall_ns"),
+        "provisional_gpu_ns": number(row, "gpu_ns") - number(row, "settled_gpu_ns"),
+    }
+
+
+def fleet_figures(row: Row) -> Row:
+    """A group's sums as ETT in its three weights (a fleet's own measure is the GPU-weighted one)."""
+    row = with_parts(row)
+    by_gpu = ett(number(row, "productive_gpu_ns"), number(row, "gpu_ns"))
+    settled = ett(number(row, "settled_productive_gpu_ns"), number(row, "settled_gpu_ns"))
+    row |= {
+        "ett": by_gpu,
+        "ett_gpu_weighted": by_gpu,
+        "ett_wall_weighted": ett(number(row, "productive_wall_ns"), number(row, "wall_ns")),
+        "ett_settled": settled,
+    }
+    return {name: value for name, value in row.items() if not name.startswith("settled_productive")}
+
+
+def job_figures(row: Row) -> Row:
+    """A job's sums as ETT by wall time, and its data quality."""
+    row = with_parts(row)
+    row |= {
+        "ett": ett(number(row, "productive_wall_ns"), number(row, "wall_ns")),
+        "ett_gpu_weighted": ett(number(row, "productive_gpu_ns"), number(row, "gpu_ns")),
+        "ett_settled": ett(number(row, "settled_productive_wall_ns"), number(row, "settled_wall_ns")),
+        "unknown_share": ett(number(row, "unknown_wall_ns"), number(row, "wall_ns")),
+    }
+    return {name: value for name, value in row.items() if name not in INTERNAL}

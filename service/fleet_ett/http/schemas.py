@@ -1,0 +1,256 @@
+"""The shapes of the answers about the fleet; those about one job are in `job_schemas.py`.
+
+Times are integer nanoseconds since the epoch in UTC, durations integer nanoseconds; sums may exceed
+2^63 and stay exact JSON integers. Ratios are 0..1, or null where the denominator is empty. Every sum
+holds settled and provisional bookings; `settled_*` is the part that no event can change any more.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Row = TypeVar("Row", bound=BaseModel)
+Ratio = float | None
+EXAMPLE_NS = 1_772_452_800_000_000_000
+
+
+class Answer(BaseModel):
+    """An answer has exactly its fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Listing(Answer, Generic[Row]):
+    """A page of rows; `next` is the cursor of the page after, null on the last."""
+
+    items: list[Row]
+    next: str | None = None
+
+
+class Problem(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    type: str = Field(examples=["about:blank"])
+    title: str = Field(examples=["Bad Request"])
+    status: int = Field(examples=[400])
+    detail: str = Field(examples=["from must be RFC 3339 with a zone or integer nanoseconds since the epoch, not 'now'"])
+    code: str = Field(examples=["invalid"], description="Stable, for programs.")
+
+
+class Groups(Answer):
+    """What a row is grouped by; null where the question did not ask for it. Times are their start in ns."""
+
+    cluster: str | None = None
+    team: str | None = None
+    model: str | None = None
+    framework: str | None = None
+    job: str | None = None
+    hour: int | None = None
+    day: int | None = None
+    week: int | None = None
+
+
+class Sums(Answer):
+    """Wall and GPU time held, the productive part, and how much of it is settled."""
+
+    wall_ns: int = Field(examples=[2_500_000_000_000])
+    gpu_ns: int = Field(examples=[20_000_000_000_000])
+    productive_wall_ns: int
+    productive_gpu_ns: int
+    settled_wall_ns: int
+    settled_gpu_ns: int
+    provisional_wall_ns: int
+    provisional_gpu_ns: int
+
+
+class EttRow(Groups, Sums):
+    """ETT of a group: three weights, each a ratio of sums except the job-weighted one, a mean over jobs."""
+
+    jobs: int = Field(description="Jobs that held hardware, or waited between attempts, in the window.")
+    ett: Ratio = Field(description="GPU-weighted, the measure of a fleet.", examples=[0.88])
+    ett_gpu_weighted: Ratio = Field(examples=[0.88])
+    ett_wall_weighted: Ratio = Field(examples=[0.88])
+    ett_job_weighted: Ratio = Field(description="Mean of the jobs' own ETT.", examples=[0.86])
+    ett_settled: Ratio = Field(description="GPU-weighted, settled bookings only.")
+    headings: dict[str, int] = Field(description="Wall ns by heading; they add up to `wall_ns`.")
+    gpu_headings: dict[str, int] = Field(description="GPU ns by heading; they add up to `gpu_ns`.")
+
+
+class FleetEtt(EttRow):
+    """The total, and the groups that `by` asked for."""
+
+    by: list[str]
+    items: list[EttRow]
+    next: str | None = None
+
+
+class LostRow(Groups):
+    """Loss of a group. Direct and induced are two views of the same loss and do not add up.
+
+    `direct_*` is null where the grouping knows incidents only (cause, kind), `induced_*` where it
+    knows bookings only (phase, heading, repeated).
+    """
+
+    component: str | None = None
+    owner: str | None = None
+    phase: str | None = None
+    heading: str | None = None
+    repeated: bool | None = None
+    cause: str | None = None
+    kind: str | None = None
+    direct_ns: int | None = Field(description="Wall ns that were not productive.")
+    direct_gpu_ns: int | None
+    direct_settled_ns: int | None
+    direct_settled_gpu_ns: int | None
+    direct_share: Ratio = Field(description="`direct_gpu_ns` of all GPU time held: with ETT these add up to 1.")
+    induced_ns: int | None = Field(description="Wall ns of incidents: stall, gap, restart, replay.")
+    induced_gpu_ns: int | None
+    incidents: int | None
+
+
+class LostTime(Listing[LostRow]):
+    """Loss in groups, beside what was held."""
+
+    by: list[str]
+    gpu_ns: int
+    productive_gpu_ns: int
+    lost_gpu_ns: int
+
+
+class PhaseWork(Answer):
+    """Startup that attempts after the first did again, by phase."""
+
+    phase: str
+    component: str
+    repeated_ns: int
+    repeated_gpu_ns: int
+
+
+class KeyRow(Answer):
+    """One piece of work with a fingerprint that was done more than once."""
+
+    phase: str
+    work_key: str
+    times: int = Field(description="How often it was done in the window.")
+    jobs: int
+    wall_ns: int
+    gpu_ns: int
+    cacheable_ns: int = Field(description="All but the first time ever, in any job.")
+    cacheable_gpu_ns: int
+
+
+class RepeatedWork(Listing[KeyRow]):
+    """What was done again: steps, startup, and what a cache would have saved. `items` are the dearest keys."""
+
+    replay_ns: int
+    replay_gpu_ns: int
+    replayed_steps: int | None = Field(description="Null where a job's step unit is unknown.")
+    repeated_startup_ns: int
+    repeated_startup_gpu_ns: int
+    keyed_ns: int = Field(description="Startup work that carried a key, in any attempt.")
+    keyed_gpu_ns: int
+    cacheable_in_job_ns: int = Field(description="The same job had done it before.")
+    cacheable_in_job_gpu_ns: int
+    cacheable_ns: int = Field(description="Some job of the fleet had done it before.")
+    cacheable_gpu_ns: int
+    cacheable_share: Ratio = Field(description="`cacheable_gpu_ns` of `keyed_gpu_ns`.")
+    phases: list[PhaseWork]
+
+
+class IncidentRow(Answer):
+    """One end of an attempt that was not its completion, with everything that it cost."""
+
+    job: str
+    attempt: str
+    attempt_index: int | None
+    cluster: str
+    team: str
+    model: str
+    at: int = Field(examples=[EXAMPLE_NS])
+    cause: str = Field(examples=["gpu_off_bus"])
+    kind: str = Field(examples=["infra"], description="infra, user, planned or unknown.")
+    component: str = Field(examples=["hw_fleet"])
+    owner: str
+    status: str | None = Field(description="established, supported, hypothesis or unknown.")
+    evidence: object = Field(description="What decided the verdict.")
+    node: str | None
+    rank: int | None
+    stall_ns: int
+    gap_ns: int
+    restart_ns: int
+    replay_ns: int
+    wall_ns: int = Field(description="Stall, gap, restart and replay together.")
+    gpu_ns: int
+    detection_ns: int | None
+    rolled_back_to: int | None = Field(description="The step of the checkpoint that the next attempt loaded.")
+
+
+class ComponentRow(Answer):
+    """One owner's loss."""
+
+    component: str
+    owner: str
+    direct_ns: int
+    direct_gpu_ns: int
+    direct_settled_ns: int
+    direct_settled_gpu_ns: int
+    direct_share: Ratio
+    induced_ns: int
+    induced_gpu_ns: int
+    incidents: int
+
+
+class ComponentPage(ComponentRow):
+    """One owner's page."""
+
+    phases: list[LostRow]
+    causes: list[LostRow]
+    trend: list[LostRow]
+    worst_jobs: list[LostRow]
+    worst_nodes: list[NodeRow]
+
+
+class NodeRow(Answer):
+    """One node: whom it held up, and what failed on it."""
+
+    node: str
+    held_ns: int = Field(description="Wall ns for which others waited for it.")
+    held_gpu_ns: int
+    jobs: int = Field(description="Jobs that it held up.")
+    failures: int = Field(description="Incidents, planned ends left out, that name it.")
+    infra_failures: int
+    induced_gpu_ns: int = Field(description="GPU ns of those incidents.")
+    faults: int = Field(description="Faults that it reported (XID, ECC, link, ...).")
+    last_seen: int | None
+    clock_offset_ns: int | None
+    agent_version: str | None
+
+
+class QuarantineRow(Answer):
+    """One event that was refused."""
+
+    id: int
+    received: int
+    node: str | None
+    incarnation: str | None
+    seq: int | None
+    position: int | None = Field(description="Its place in the batch, from 0.")
+    reason: str
+    event: object
+
+
+class Health(Answer):
+    """Whether the process lives."""
+
+    status: str = Field(examples=["ok"])
+    version: str
+
+
+class Readiness(Answer):
+    """Whether the service can answer: its database is there and at the newest migration."""
+
+    status: str = Field(examples=["ready"])
+    migration: str | None
+    head: str | None

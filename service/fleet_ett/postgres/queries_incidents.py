@@ -1,0 +1,73 @@
+"""Incidents with the job and attempt that they ended and the owner who pays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import and_, func, select
+
+from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes
+from fleet_ett.postgres.rows import after_key, exact_rows
+from fleet_ett.postgres.tables import attempts, incidents, jobs, owners
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+
+    from fleet_ett.reads import Page, Row, Scope
+
+SHOWN = (
+    "cause",
+    "kind",
+    "component",
+    "status",
+    "evidence",
+    "node",
+    "rank",
+    "stall_ns",
+    "gap_ns",
+    "restart_ns",
+    "replay_ns",
+    "gpu_ns",
+    "detection_ns",
+    "rolled_back_to",
+)
+
+
+def list_incidents(conn: Connection, scope: Scope, kinds: Sequence[str], page: Page) -> list[Row]:
+    """Incidents by the time of the end, the newest first; `kinds` empty: all kinds."""
+    keys = [incidents.c.at_ns, incidents.c.job_id, incidents.c.attempt_id]
+    falling = [True] * len(keys)
+    same = and_(attempts.c.job_id == incidents.c.job_id, attempts.c.attempt_id == incidents.c.attempt_id)
+    query = (
+        select(
+            jobs.c.job,
+            attempts.c.attempt,
+            attempts.c.index.label("attempt_index"),
+            jobs.c.cluster,
+            jobs.c.team,
+            jobs.c.model,
+            incidents.c.at_ns.label("at"),
+            func.coalesce(owners.c.owner, incidents.c.component).label("owner"),
+            *(incidents.c[name] for name in SHOWN),
+            incidents.c.job_id,
+            incidents.c.attempt_id,
+        )
+        .join_from(incidents, jobs, jobs.c.job_id == incidents.c.job_id)
+        .join(attempts, same)
+        .outerjoin(owners, owners.c.component == incidents.c.component)
+        .where(
+            *inside(incidents.c.at_ns, scope.window),
+            *job_passes(scope.filters, scope.window, rows_have=("component", "cause")),
+            *row_passes(incidents, scope.filters, "component", "cause"),
+            *([incidents.c.kind.in_(kinds)] if kinds else []),
+            *after_key(keys, page.after, falling=falling),
+        )
+        .order_by(*(key.desc() for key in keys))
+        .limit(page.limit)
+    )
+    rows = exact_rows(conn, query, key=("at", "job_id", "attempt_id"))
+    for row in rows:
+        del row["job_id"], row["attempt_id"]
+    return rows

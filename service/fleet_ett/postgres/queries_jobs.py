@@ -1,0 +1,106 @@
+"""Jobs: the list with sums, one job, its attempts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, select, true
+
+from fleet_ett.postgres.queries_booked import AMOUNTS, booked, inside, job_passes, total
+from fleet_ett.postgres.rows import after_key, exact_rows
+from fleet_ett.postgres.tables import attempts, incidents, jobs
+from fleet_ett.reads import Window
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection, Select
+
+    from fleet_ett.reads import Page, Row, Scope
+
+NAMES = ("job", "name", "cluster", "team", "model", "framework")
+
+
+def list_jobs(conn: Connection, scope: Scope, page: Page) -> list[Row]:
+    """Jobs and their sums in the window, the job that was heard of last first."""
+    wanted = (
+        select(jobs.c.job_id)
+        .where(
+            *job_passes(scope.filters, scope.window),
+            *_overlaps(scope.window),
+            *after_key([jobs.c.job_id], page.after, falling=(True,)),
+        )
+        .order_by(jobs.c.job_id.desc())
+        .limit(page.limit)
+    )
+    query = _with_sums(scope.window, jobs.c.job_id.in_(wanted.scalar_subquery())).order_by(jobs.c.job_id.desc())
+    rows = exact_rows(conn, query, key=("job_id",))
+    for row in rows:
+        del row["job_id"]
+    return rows
+
+
+def find_job(conn: Connection, job: str) -> Row | None:
+    """One job with its labels, summary and sums; None when there is none of that key."""
+    query = _with_sums(Window(), jobs.c.job == job).add_columns(jobs.c.labels, jobs.c.summary, jobs.c.late_ns)
+    rows = exact_rows(conn, query)
+    for row in rows:
+        del row["job_id"]
+        row["labels"] = row["labels"] or {}
+    return rows[0] if rows else None
+
+
+def list_attempts(conn: Connection, job: str) -> list[Row]:
+    """The attempts of a job that are in the books, in the order of their start."""
+    query = (
+        select(attempts.c.attempt, attempts.c.summary)
+        .join_from(attempts, jobs, jobs.c.job_id == attempts.c.job_id)
+        .where(jobs.c.job == job, attempts.c.summary.is_not(None), attempts.c.index.is_not(None))
+        .order_by(attempts.c.index)
+    )
+    return exact_rows(conn, query)
+
+
+def _with_sums(window: Window, chosen: ColumnElement[bool]) -> Select[Any]:
+    rows = booked(window)
+    productive, unknown = rows.c.heading == "productive", rows.c.heading == "unknown"
+    sums = (
+        select(
+            *(total(rows.c[name]).label(name) for name in AMOUNTS),
+            total(rows.c.wall_ns, productive).label("productive_wall_ns"),
+            total(rows.c.gpu_ns, productive).label("productive_gpu_ns"),
+            total(rows.c.settled_wall_ns, productive).label("settled_productive_wall_ns"),
+            total(rows.c.wall_ns, unknown).label("unknown_wall_ns"),
+        )
+        .where(rows.c.job_id == jobs.c.job_id)
+        .correlate(jobs)
+        .lateral("sums")
+    )
+    begun = select(func.count()).where(attempts.c.job_id == jobs.c.job_id, attempts.c.index.is_not(None))
+    ended = select(func.count()).where(incidents.c.job_id == jobs.c.job_id, *inside(incidents.c.at_ns, window))
+    return (
+        select(
+            jobs.c.job_id,
+            *(jobs.c[name] for name in NAMES),
+            jobs.c.start_ns.label("start"),
+            jobs.c.end_ns.label("end"),
+            jobs.c.live,
+            jobs.c.as_of_ns.label("as_of"),
+            jobs.c.error,
+            begun.correlate(jobs).scalar_subquery().label("num_attempts"),
+            ended.correlate(jobs).scalar_subquery().label("num_incidents"),
+            *sums.c,
+        )
+        .join_from(jobs, sums, true())
+        .where(chosen)
+    )
+
+
+def _overlaps(window: Window) -> list[ColumnElement[bool]]:
+    """Jobs that have time in the window."""
+    out: list[ColumnElement[bool]] = []
+    if window.start is not None:
+        out.append(func.coalesce(jobs.c.end_ns, jobs.c.as_of_ns) > window.start)
+    if window.end is not None:
+        out.append(jobs.c.start_ns < window.end)
+    return out
+
+
