@@ -35,9 +35,12 @@ OPTIONS: dict[str, str] = {
 # One machine may run the service, an agent and a trainer: names that belong to the collectors are theirs to check.
 COLLECTOR_PREFIXES = (
     "ETT_AGENT",
+    "ETT_ALLOCATED",
     "ETT_ATTEMPT",
     "ETT_CLUSTER",
+    "ETT_DISABLE",
     "ETT_FRAMEWORK",
+    "ETT_GPUS",
     "ETT_JOB",
     "ETT_MODEL",
     "ETT_NODE",
