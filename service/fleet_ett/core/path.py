@@ -159,6 +159,17 @@ def _inside(track: Track, rung: Ints, level: int, points: Ints) -> Ints:
     return points[(row >= 0) & (rung[row] == level)]
 
 
+def _dead(facts: Facts, rank: Ints, last_word: Ints) -> NDArray[np.bool_]:
+    """Which ranks are known to be dead: the last thing said of them was closed for a process that died."""
+    out = np.zeros(len(rank), dtype=bool)
+    spans = facts.spans
+    for row in np.flatnonzero(spans.aborted):
+        at = int(np.searchsorted(rank, spans.rank[row]))
+        if at < len(rank) and rank[at] == spans.rank[row]:
+            out[at] |= bool(spans.end[row] >= last_word[at])
+    return out
+
+
 def _silent_ranks(
     track: Track,
     facts: Facts,
@@ -176,7 +187,7 @@ def _silent_ranks(
     stepping_until = int(steps.end.max())
     if int(last_word.min()) >= stepping_until:
         return track
-    dead = np.isin(rank, facts.spans.rank[facts.spans.aborted])
+    dead = _dead(facts, rank, last_word)
     window_rows = np.flatnonzero(np.append(steps.rank[1:] != steps.rank[:-1], True))
     position = np.searchsorted(steps.rank[window_rows], rank)
     position[position == len(window_rows)] = 0
