@@ -1,0 +1,54 @@
+"""The only wiring: settings and a database engine become the application.
+
+`http/` and `metrics/` know nothing of `postgres/`; what they need of it is handed to them here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+from fleet_ett import __version__
+from fleet_ett.http import (
+    component_routes,
+    fleet_routes,
+    health_routes,
+    incident_routes,
+    job_routes,
+    node_routes,
+)
+from fleet_ett.http.errors import install_errors
+from fleet_ett.http.job_paths import JobPaths
+from fleet_ett.http.openapi import DESCRIPTION, install_openapi
+from fleet_ett.metrics.exporter import Page
+from fleet_ett.postgres.queries_metrics import read_readings
+from fleet_ett.postgres.reads import open_books, read_migration
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from fleet_ett.settings import Settings
+
+
+def create_app(settings: Settings, engine: Engine) -> FastAPI:
+    """The application over an engine whose database is, or will be, at the newest migration."""
+    app = FastAPI(
+        title="fleet-ett",
+        version=__version__,
+        description=DESCRIPTION,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.settings = settings
+    app.state.open_books = partial(open_books, engine)
+    app.state.read_migration = partial(read_migration, engine)
+    app.state.expose_metrics = Page(partial(read_readings, engine))
+    for routes in (fleet_routes, job_routes, incident_routes, component_routes, node_routes, health_routes):
+        app.include_router(routes.router)
+    app.add_middleware(JobPaths)
+    install_errors(app)
+    install_openapi(app)
+    return app

@@ -1,0 +1,119 @@
+"""The books for readers: one snapshot, one read-only transaction, all questions of one request."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError, OperationalError, TimeoutError as PoolTimeout
+
+from fleet_ett.errors import Unavailable
+from fleet_ett.postgres import (
+    queries_fleet,
+    queries_incidents,
+    queries_jobs,
+    queries_nodes,
+    queries_timeline,
+    queries_work,
+)
+from fleet_ett.postgres.tables import owners
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Connection, Engine
+
+    from fleet_ett.reads import Page, Row, Scope, Window
+
+# A question that takes longer is given up, before the questions of others starve.
+STATEMENT_TIMEOUT_S = 60
+
+
+class PostgresReads:
+    """`fleet_ett.reads.Reads` on one connection."""
+
+    def __init__(self, conn: Connection) -> None:
+        self._conn = conn
+
+    def ett(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
+        """See `Reads`."""
+        return queries_fleet.sum_ett(self._conn, scope, by, page)
+
+    def lost_time(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
+        """See `Reads`."""
+        return queries_fleet.sum_lost_time(self._conn, scope, by, page)
+
+    def repeated_work(self, scope: Scope) -> Row:
+        """See `Reads`."""
+        return queries_work.sum_repeated_work(self._conn, scope)
+
+    def repeated_phases(self, scope: Scope) -> list[Row]:
+        """See `Reads`."""
+        return queries_work.sum_repeated_phases(self._conn, scope)
+
+    def work_keys(self, scope: Scope, page: Page) -> list[Row]:
+        """See `Reads`."""
+        return queries_work.list_work_keys(self._conn, scope, page)
+
+    def jobs(self, scope: Scope, page: Page) -> list[Row]:
+        """See `Reads`."""
+        return queries_jobs.list_jobs(self._conn, scope, page)
+
+    def job(self, job: str) -> Row | None:
+        """See `Reads`."""
+        return queries_jobs.find_job(self._conn, job)
+
+    def attempts(self, job: str) -> list[Row]:
+        """See `Reads`."""
+        return queries_jobs.list_attempts(self._conn, job)
+
+    def ledger(self, job: str, scope: Scope, by: Sequence[str]) -> list[Row]:
+        """See `Reads`."""
+        return queries_timeline.sum_ledger(self._conn, job, scope, by)
+
+    def timeline(self, job: str, scope: Scope, page: Page) -> list[Row]:
+        """See `Reads`."""
+        return queries_timeline.list_segments(self._conn, job, scope, page)
+
+    def incidents(self, scope: Scope, kinds: Sequence[str], page: Page) -> list[Row]:
+        """See `Reads`."""
+        return queries_incidents.list_incidents(self._conn, scope, kinds, page)
+
+    def nodes(self, scope: Scope, page: Page) -> list[Row]:
+        """See `Reads`."""
+        return queries_nodes.list_nodes(self._conn, scope, page)
+
+    def quarantine(self, window: Window, node: Sequence[str], page: Page) -> list[Row]:
+        """See `Reads`."""
+        return queries_nodes.list_quarantine(self._conn, window, node, page)
+
+    def owners(self) -> dict[str, str]:
+        """See `Reads`."""
+        found = self._conn.execute(select(owners.c.component, owners.c.owner))
+        return {component: owner for component, owner in found}
+
+
+@contextmanager
+def open_books(engine: Engine) -> Iterator[PostgresReads]:
+    """One consistent snapshot of the books. Raises `Unavailable` when the database cannot answer."""
+    with snapshot(engine) as conn:
+        yield PostgresReads(conn)
+
+
+@contextmanager
+def snapshot(engine: Engine) -> Iterator[Connection]:
+    """A read-only connection on which every statement sees the same instant."""
+    try:
+        options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        with engine.connect().execution_options(**options) as conn, conn.begin():
+            conn.exec_driver_sql(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'")
+            yield conn
+    except PoolTimeout as error:
+        msg = "all database connections are in use"
+        raise Unavailable(msg) from error
+    except DBAPIError as error:
+        if isinstance(error, OperationalError) or error.connection_invalidated:
+            msg = "the database cannot be reached, or took too long"
+            raise Unavailable(msg) from error
+        raise
