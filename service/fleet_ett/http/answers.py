@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.responses import Response
 
@@ -39,17 +39,25 @@ def cut(request: Request, rows: list[Row], limit: int) -> tuple[list[Row], str |
     return rows, encode_cursor(request, key)
 
 
-def answer(request: Request, body: BaseModel, rows: Sequence[BaseModel] | None = None) -> Response:
-    """`body` as JSON, or `rows` (default: the body as one row) as CSV."""
+def answer(
+    request: Request, body: BaseModel, rows: Sequence[BaseModel] | None = None, *, hidden: Sequence[str] = ()
+) -> Response:
+    """`body` as JSON, or `rows` (default: the body as one row) as CSV; without the fields `hidden`."""
     headers = {"Vary": "Accept", "Cache-Control": "no-store"}
     following = getattr(body, "next", None)
     if following is not None:
         headers["Link"] = next_link(request, following)
     if not wants_csv(request.headers.get("accept", "")):
-        return Response(body.model_dump_json(), 200, headers, "application/json")
+        left_out: dict[str, Any] = {name: True for name in hidden} | {"items": {"__all__": set(hidden)}}
+        return Response(body.model_dump_json(exclude=left_out), 200, headers, "application/json")
     rows = [body] if rows is None else rows
-    text = as_csv(_columns(body, rows), [row.model_dump() for row in rows])
-    return Response(text, 200, headers, MEDIA_TYPE)
+    columns = [name for name in _columns(body, rows) if name not in hidden]
+    return Response(as_csv(columns, [row.model_dump() for row in rows]), 200, headers, MEDIA_TYPE)
+
+
+def unasked(groups: type[BaseModel], by: Sequence[str]) -> list[str]:
+    """The fields of `groups` that the question did not group by."""
+    return [name for name in groups.model_fields if name not in by]
 
 
 def _columns(body: BaseModel, rows: Sequence[BaseModel]) -> list[str]:

@@ -9,15 +9,16 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleet_ett.core.ratios import ett
 from fleet_ett.core.taxonomy import DEFAULT
 from fleet_ett.errors import NotFound
 from fleet_ett.http.answers import answer, cut, page_of
 from fleet_ett.http.books import Books
 from fleet_ett.http.figures import number
-from fleet_ett.http.losses import held_in, lost_rows
+from fleet_ett.http.losses import held_in, with_share
 from fleet_ett.http.openapi import READS, READS_ONE
 from fleet_ett.http.questions import ComponentQuery, PagedQuery
-from fleet_ett.http.schemas import ComponentPage, ComponentRow, Listing, LostRow, NodeRow
+from fleet_ett.http.schemas import ComponentPage, ComponentRow, Listing
 from fleet_ett.reads import Page
 
 if TYPE_CHECKING:
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1/components", tags=["components"])
 ALL = Page(100_000)
-COLUMNS = ("direct_ns", "direct_gpu_ns", "direct_settled_ns", "direct_settled_gpu_ns", "induced_ns", "induced_gpu_ns")
+COLUMNS = (
+    "direct_ns",
+    "direct_gpu_ns",
+    "direct_settled_ns",
+    "direct_settled_gpu_ns",
+    "induced_ns",
+    "induced_gpu_ns",
+    "incidents",
+)
 
 
 @router.get("", response_model=Listing[ComponentRow], responses=READS, summary="Components")
@@ -55,23 +64,24 @@ def get_component(
     """Direct and induced loss, its trend, and the jobs and nodes where it lost most."""
     whole = query.scope()
     scope = replace(whole, filters=replace(whole.filters, component=(name,)))
+    groups = {"phases": "phase", "causes": "cause", "trend": query.trend, "worst_jobs": "job"}
     with open_books() as books:
         gpu_ns = number(held_in(books, whole), "gpu_ns")
         found = _components(books, whole, gpu_ns).get(name)
         if found is None:
             msg = f"there is no component {name[:200]!r}; /v1/components lists them"
             raise NotFound(msg)
-        lost = {by: lost_rows(_without_key(books.lost_time(scope, (by,), ALL)), gpu_ns) for by in ("phase", "cause", "job")}
-        trend = lost_rows(_without_key(books.lost_time(scope, (query.trend,), ALL)), gpu_ns)
+        lost = {part: with_share(books.lost_time(scope, (by,), ALL), gpu_ns) for part, by in groups.items()}
         nodes, _ = cut(request, books.nodes(scope, Page(query.worst)), query.worst)
+    trend = [{"start": row.pop(query.trend)} | row for row in lost["trend"]]
     page = ComponentPage.model_validate(
         found.model_dump()
         | {
-            "phases": sorted(lost["phase"], key=_direct, reverse=True),
-            "causes": sorted(lost["cause"], key=_induced, reverse=True),
+            "phases": _worst(lost["phases"]),
+            "causes": _worst(lost["causes"]),
             "trend": trend,
-            "worst_jobs": sorted(lost["job"], key=_worse, reverse=True)[: query.worst],
-            "worst_nodes": [NodeRow.model_validate(row) for row in nodes],
+            "worst_jobs": _worst(lost["worst_jobs"])[: query.worst],
+            "worst_nodes": nodes,
         }
     )
     return answer(request, page)
@@ -83,25 +93,17 @@ def _components(books: Reads, scope: Scope, gpu_ns: int) -> dict[str, ComponentR
     lost = {str(row["component"]): row for row in books.lost_time(scope, ("component",), ALL)}
     out = {}
     for name in {*DEFAULT.components, *owners, *lost}:
-        row = lost.get(name, {})
-        figures = {column: row.get(column) or 0 for column in COLUMNS}
-        share = figures["direct_gpu_ns"] / gpu_ns if gpu_ns else None
-        more = {"incidents": row.get("incidents") or 0, "direct_share": share}
-        out[name] = ComponentRow.model_validate({"component": name, "owner": owners.get(name, name)} | figures | more)
+        figures: Row = {column: _amount(lost.get(name, {}), column) for column in COLUMNS}
+        figures["direct_share"] = ett(_amount(figures, "direct_gpu_ns"), gpu_ns)
+        out[name] = ComponentRow.model_validate({"component": name, "owner": owners.get(name, name)} | figures)
     return out
 
 
-def _without_key(rows: list[Row]) -> list[Row]:
-    return [{name: value for name, value in row.items() if name != "_key"} for row in rows]
+def _worst(rows: list[Row]) -> list[Row]:
+    """The dearest first, in whichever view it is dearer."""
+    return sorted(rows, key=lambda row: max(_amount(row, "direct_gpu_ns"), _amount(row, "induced_gpu_ns")), reverse=True)
 
 
-def _direct(row: LostRow) -> int:
-    return row.direct_gpu_ns or 0
-
-
-def _induced(row: LostRow) -> int:
-    return row.induced_gpu_ns or 0
-
-
-def _worse(row: LostRow) -> int:
-    return max(_direct(row), _induced(row))
+def _amount(row: Row, name: str) -> int:
+    value = row.get(name)
+    return value if isinstance(value, int) else 0

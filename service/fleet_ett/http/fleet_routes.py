@@ -10,13 +10,13 @@ from starlette.responses import Response
 
 from fleet_ett.core.ratios import ett
 from fleet_ett.errors import Invalid
-from fleet_ett.http.answers import answer, cut, page_of
+from fleet_ett.http.answers import answer, cut, page_of, unasked
 from fleet_ett.http.books import Books
 from fleet_ett.http.figures import fleet_figures, number
-from fleet_ett.http.losses import held_in, lost_rows
+from fleet_ett.http.losses import held_in, with_share
 from fleet_ett.http.openapi import READS
 from fleet_ett.http.questions import GroupedQuery, PagedQuery, parse_by
-from fleet_ett.http.schemas import EttRow, FleetEtt, KeyRow, LostTime, PhaseWork, RepeatedWork
+from fleet_ett.http.schemas import Ett, EttRow, FleetEtt, Groups, KeyRow, LostGroups, LostRow, LostTime, PhaseWork, RepeatedWork
 from fleet_ett.reads import DIRECT_BY, ETT_BY, INDUCED_BY, LOST_BY, Page
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def get_ett(request: Request, open_books: Books, query: Annotated[GroupedQuery, 
     total.pop("_key")
     items = [EttRow.model_validate(fleet_figures(row)) for row in rows]
     body = FleetEtt.model_validate(total | {"by": list(by), "items": items, "next": following})
-    return answer(request, body, items if by else [EttRow.model_validate(total)])
+    return answer(request, body, items if by else [Ett.model_validate(total)], hidden=unasked(Groups, by))
 
 
 @router.get("/lost-time", response_model=LostTime, responses=READS, summary="Lost time and its owners")
@@ -59,12 +59,15 @@ def get_lost_time(request: Request, open_books: Books, query: Annotated[GroupedQ
         msg = f"by cannot combine {', '.join(DIRECT_BY)} (bookings) with {', '.join(INDUCED_BY)} (incidents)"
         raise Invalid(msg)
     scope = query.scope()
+    if scope.filters.cause and (scope.filters.phase or set(by) & set(DIRECT_BY)):
+        msg = "cause filters incidents, which have no phase or heading"
+        raise Invalid(msg)
     page = page_of(request, query.limit, query.cursor, key_shape(by))
     with open_books() as books:
         held = held_in(books, scope)
         rows, following = cut(request, books.lost_time(scope, by, page), query.limit)
     gpu_ns, productive = number(held, "gpu_ns"), number(held, "productive_gpu_ns")
-    items = lost_rows(rows, gpu_ns)
+    items = [LostRow.model_validate(row) for row in with_share(rows, gpu_ns)]
     body = LostTime(
         by=list(by),
         items=items,
@@ -73,7 +76,7 @@ def get_lost_time(request: Request, open_books: Books, query: Annotated[GroupedQ
         productive_gpu_ns=productive,
         lost_gpu_ns=gpu_ns - productive,
     )
-    return answer(request, body, items)
+    return answer(request, body, items, hidden=unasked(LostGroups, by))
 
 
 @router.get("/repeated-work", response_model=RepeatedWork, responses=READS, summary="What was done twice")

@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fleet_ett.errors import NotFound
-from fleet_ett.http.answers import answer, cut, page_of
+from fleet_ett.http.answers import answer, cut, page_of, unasked
 from fleet_ett.http.books import Books
 from fleet_ett.http.figures import job_figures
 from fleet_ett.http.job_detail import job_detail, job_ledger
 from fleet_ett.http.job_paths import decode_key
-from fleet_ett.http.job_schemas import JobDetail, JobLedger, JobRow, SegmentRow
+from fleet_ett.http.job_schemas import JobDetail, JobLedger, JobRow, LedgerGroups, SegmentRow
 from fleet_ett.http.openapi import READS, READS_ONE
 from fleet_ett.http.questions import LedgerQuery, PagedQuery, TimelineQuery, parse_by
 from fleet_ett.http.schemas import Listing
@@ -70,7 +70,7 @@ def get_ledger(
             Scope(scope.window, Filters(job=(key,), component=scope.filters.component)), ("component",), Page(1000)
         )
     body = job_ledger(found, cells, induced, rows, by)
-    return answer(request, body, body.items)
+    return answer(request, body, body.items, hidden=unasked(LedgerGroups, by))
 
 
 @router.get("/{job}/timeline", response_model=Listing[SegmentRow], responses=READS_ONE, summary="A job's timeline")

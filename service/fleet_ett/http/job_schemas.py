@@ -10,8 +10,8 @@ from pydantic import Field
 from fleet_ett.http.schemas import EXAMPLE_NS, Answer, IncidentRow, Ratio, Sums
 
 
-class JobRow(Sums):
-    """One job and its figures in the window."""
+class JobNames(Answer):
+    """Who a job is, and whether it runs."""
 
     job: str = Field(examples=["prod-a/8812/1772452800"])
     name: str | None
@@ -23,6 +23,11 @@ class JobRow(Sums):
     end: int | None = Field(description="Last release; null while it holds hardware.")
     live: bool
     as_of: int | None = Field(description="The time of the books; a live job's grow with it.")
+
+
+class JobRow(Sums, JobNames):  # pydantic puts the fields of the last base first
+    """One job and its figures in the window."""
+
     num_attempts: int
     num_incidents: int
     ett: Ratio = Field(description="By wall time.", examples=[0.88])
@@ -158,8 +163,8 @@ class JobDetail(JobRow):
     incidents: list[IncidentRow]
 
 
-class LedgerRow(Answer):
-    """One group of a job's ledger; null columns were not asked for."""
+class LedgerGroups(Answer):
+    """What a row of a ledger is grouped by: only the groups that `by` asked for are in it."""
 
     attempt: str | None = None
     heading: str | None = None
@@ -168,6 +173,11 @@ class LedgerRow(Answer):
     repeated: bool | None = None
     hour: int | None = None
     day: int | None = None
+
+
+class LedgerRow(LedgerGroups):
+    """One group of a job's ledger."""
+
     wall_ns: int
     gpu_ns: int
     settled_wall_ns: int

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleet_ett.core.ratios import ett
-from fleet_ett.http.schemas import LostRow
 from fleet_ett.reads import Page
 
 if TYPE_CHECKING:
@@ -21,11 +20,11 @@ def held_in(books: Reads, scope: Scope) -> Row:
     return books.ett(whole, (), Page(1))[0]
 
 
-def lost_rows(rows: Sequence[Row], gpu_ns: int) -> list[LostRow]:
-    """Rows of loss with their share of all GPU time held."""
-    out = []
+def with_share(rows: Sequence[Row], gpu_ns: int) -> list[Row]:
+    """Rows of loss, without sort keys, with their share of all GPU time held."""
+    out: list[Row] = []
     for row in rows:
         direct = row["direct_gpu_ns"]
         share = ett(direct, gpu_ns) if isinstance(direct, int) else None
-        out.append(LostRow.model_validate(row | {"direct_share": share}))
+        out.append({name: value for name, value in row.items() if name != "_key"} | {"direct_share": share})
     return out

@@ -40,7 +40,7 @@ class Problem(BaseModel):
 
 
 class Groups(Answer):
-    """What a row is grouped by; null where the question did not ask for it. Times are their start in ns."""
+    """What a row is grouped by: only the groups that `by` asked for are in it. Times are their start in ns."""
 
     cluster: str | None = None
     team: str | None = None
@@ -65,8 +65,8 @@ class Sums(Answer):
     provisional_gpu_ns: int
 
 
-class EttRow(Groups, Sums):
-    """ETT of a group: three weights, each a ratio of sums except the job-weighted one, a mean over jobs."""
+class Ett(Sums):
+    """ETT in three weights, each a ratio of sums except the job-weighted one, a mean over jobs."""
 
     jobs: int = Field(description="Jobs that held hardware, or waited between attempts, in the window.")
     ett: Ratio = Field(description="GPU-weighted, the measure of a fleet.", examples=[0.88])
@@ -78,7 +78,11 @@ class EttRow(Groups, Sums):
     gpu_headings: dict[str, int] = Field(description="GPU ns by heading; they add up to `gpu_ns`.")
 
 
-class FleetEtt(EttRow):
+class EttRow(Ett, Groups):  # pydantic puts the fields of the last base first
+    """ETT of a group."""
+
+
+class FleetEtt(Ett):
     """The total, and the groups that `by` asked for."""
 
     by: list[str]
@@ -86,12 +90,8 @@ class FleetEtt(EttRow):
     next: str | None = None
 
 
-class LostRow(Groups):
-    """Loss of a group. Direct and induced are two views of the same loss and do not add up.
-
-    `direct_*` is null where the grouping knows incidents only (cause, kind), `induced_*` where it
-    knows bookings only (phase, heading, repeated).
-    """
+class LostGroups(Groups):
+    """What a row of loss is grouped by."""
 
     component: str | None = None
     owner: str | None = None
@@ -100,6 +100,15 @@ class LostRow(Groups):
     repeated: bool | None = None
     cause: str | None = None
     kind: str | None = None
+
+
+class Losses(Answer):
+    """Direct and induced are two views of the same loss and do not add up.
+
+    `direct_*` is null where the grouping knows incidents only (cause, kind), `induced_*` where it
+    knows bookings only (phase, heading, repeated).
+    """
+
     direct_ns: int | None = Field(description="Wall ns that were not productive.")
     direct_gpu_ns: int | None
     direct_settled_ns: int | None
@@ -108,6 +117,34 @@ class LostRow(Groups):
     induced_ns: int | None = Field(description="Wall ns of incidents: stall, gap, restart, replay.")
     induced_gpu_ns: int | None
     incidents: int | None
+
+
+class LostRow(Losses, LostGroups):
+    """Loss of a group."""
+
+
+class PhaseLoss(Losses):
+    """A component's loss in one of its phases."""
+
+    phase: str
+
+
+class CauseLoss(Losses):
+    """A component's loss by incidents of one cause."""
+
+    cause: str
+
+
+class PeriodLoss(Losses):
+    """A component's loss in an hour, day or week."""
+
+    start: int = Field(examples=[EXAMPLE_NS])
+
+
+class JobLoss(Losses):
+    """A component's loss in one job."""
+
+    job: str
 
 
 class LostTime(Listing[LostRow]):
@@ -205,10 +242,10 @@ class ComponentRow(Answer):
 class ComponentPage(ComponentRow):
     """One owner's page."""
 
-    phases: list[LostRow]
-    causes: list[LostRow]
-    trend: list[LostRow]
-    worst_jobs: list[LostRow]
+    phases: list[PhaseLoss]
+    causes: list[CauseLoss]
+    trend: list[PeriodLoss]
+    worst_jobs: list[JobLoss]
     worst_nodes: list[NodeRow]
 
 

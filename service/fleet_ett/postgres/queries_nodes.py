@@ -1,0 +1,119 @@
+"""Nodes by what they cost others, and the quarantine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Numeric, case, cast, func, literal, null, select, union_all
+
+from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
+from fleet_ett.postgres.rows import after_key, exact_rows
+from fleet_ett.postgres.tables import held_up, incidents, jobs, nodes, quarantine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from sqlalchemy import Connection, Select
+
+    from fleet_ett.reads import Page, Row, Scope, Window
+
+SUMS = ("held_ns", "held_gpu_ns", "failures", "infra_failures", "induced_gpu_ns")
+
+
+def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
+    """Nodes by the GPU time for which others waited for them, falling.
+
+    Without filters the list also holds nodes that cost nobody anything.
+    """
+    parts = union_all(_held(scope), _failed(scope), *([] if _is_filtered(scope) else [_known()])).subquery("parts")
+    sums = (
+        select(
+            parts.c.node,
+            *(total(parts.c[name]).label(name) for name in SUMS),
+            func.count(parts.c.job_id.distinct()).label("jobs"),
+        )
+        .group_by(parts.c.node)
+        .subquery("sums")
+    )
+    keys = [sums.c.held_gpu_ns, sums.c.node]
+    query = (
+        select(
+            sums,
+            nodes.c.last_seen_ns.label("last_seen"),
+            nodes.c.clock_offset_ns,
+            nodes.c.agent_version,
+        )
+        .join_from(sums, nodes, nodes.c.node == sums.c.node, isouter=True)
+        .where(*after_key(keys, page.after, falling=(True, False)))
+        .order_by(keys[0].desc(), keys[1])
+        .limit(page.limit)
+    )
+    return exact_rows(conn, query, key=("held_gpu_ns", "node"))
+
+
+def list_quarantine(conn: Connection, window: Window, node: Sequence[str], page: Page) -> list[Row]:
+    """Refused events, the newest first."""
+    query = (
+        select(quarantine, quarantine.c.received_ns.label("received"))
+        .where(
+            *inside(quarantine.c.received_ns, window),
+            *([quarantine.c.node.in_(node)] if node else []),
+            *after_key([quarantine.c.id], page.after, falling=(True,)),
+        )
+        .order_by(quarantine.c.id.desc())
+        .limit(page.limit)
+    )
+    rows = exact_rows(conn, query, key=("id",))
+    for row in rows:
+        del row["received_ns"]
+    return rows
+
+
+def _held(scope: Scope) -> Select[Any]:
+    zero = literal(0, Numeric)
+    return (
+        select(
+            held_up.c.node,
+            held_up.c.job_id,
+            cast(held_up.c.wall_ns, Numeric).label("held_ns"),
+            cast(held_up.c.gpu_ns, Numeric).label("held_gpu_ns"),
+            *(zero.label(name) for name in SUMS[2:]),
+        )
+        .join_from(held_up, jobs, jobs.c.job_id == held_up.c.job_id)
+        .where(*inside(held_up.c.hour_ns, scope.window), *job_passes(scope.filters, scope.window))
+    )
+
+
+def _failed(scope: Scope) -> Select[Any]:
+    zero = literal(0, Numeric)
+    is_infra = case((incidents.c.kind == "infra", literal(1, Numeric)), else_=zero)
+    return (
+        select(
+            incidents.c.node,
+            null().label("job_id"),
+            zero.label("held_ns"),
+            zero.label("held_gpu_ns"),
+            literal(1, Numeric).label("failures"),
+            is_infra.label("infra_failures"),
+            cast(incidents.c.gpu_ns, Numeric).label("induced_gpu_ns"),
+        )
+        .join_from(incidents, jobs, jobs.c.job_id == incidents.c.job_id)
+        .where(
+            incidents.c.node.is_not(None),
+            incidents.c.kind != "planned",
+            *inside(incidents.c.at_ns, scope.window),
+            *job_passes(scope.filters, scope.window, rows_have=("component", "cause")),
+            *row_passes(incidents, scope.filters, "component", "cause"),
+        )
+    )
+
+
+def _known() -> Select[Any]:
+    zero = literal(0, Numeric)
+    return select(nodes.c.node, null().label("job_id"), *(zero.label(name) for name in SUMS))
+
+
+def _is_filtered(scope: Scope) -> bool:
+    filters = scope.filters
+    return any(getattr(filters, name) for name in type(filters).__dataclass_fields__)
