@@ -35,7 +35,9 @@ def until(event: Event) -> int:
 class Attempt:
     """One attempt read by the rules; `books()` gives (heading, phase, rank) for each nanosecond of it."""
 
-    def __init__(self, name: str, events: list[Event], next_start: int | None, now: int, policy: Policy) -> None:
+    def __init__(
+        self, name: str, events: list[Event], next_start: int | None, now: int, policy: Policy
+    ) -> None:
         self.policy = policy
         own = [e for e in events if e.attempt == name]
         beats = [e for e in events if e.type == "heartbeat"]
@@ -120,8 +122,14 @@ class Attempt:
                 p = min(phases, key=lambda s: (-s["start"], s["end"], DEFAULT.order(s["phase"]), s["phase"]))
                 out.append(State(_rung(p["phase"]), rank, p["phase"], None))
                 continue
-            steps = [(-w["start"], w["end"], i, "step_new_data") for i, w in windows if w["start"] <= t < w["end"]]
-            steps += [(-s["start"], s["end"], -1, s["phase"]) for s in spans if s["flying"] and s["start"] <= t < s["end"]]
+            steps = [
+                (-w["start"], w["end"], i, "step_new_data") for i, w in windows if w["start"] <= t < w["end"]
+            ]
+            steps += [
+                (-s["start"], s["end"], -1, s["phase"])
+                for s in spans
+                if s["flying"] and s["start"] <= t < s["end"]
+            ]
             if not steps:
                 out.append(None)
                 continue

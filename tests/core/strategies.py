@@ -35,7 +35,8 @@ times = st.integers(0, SPAN)
 def event(seq: int, node: str, fields: dict[str, Any], offset: int = 0) -> Event:
     """One event through the wire's own check; times are relative to T0 on the service's clock."""
     shifted = {
-        name: value + T0 + offset if name in ("ts", "start", "end") else value for name, value in fields.items()
+        name: value + T0 + offset if name in ("ts", "start", "end") else value
+        for name, value in fields.items()
     }
     raw = {"job": JOB, "seq": seq, **shifted}
     return decode_event(raw, node=node, incarnation=f"agent-{node}", clock_offset_ns=offset)
@@ -100,7 +101,11 @@ def attempts(draw: st.DrawFn, name: str, base: int) -> list[tuple[str, dict[str,
         told += [(node, one) for one in draw(st.lists(spans(rank, base), max_size=4))]
         told += [(node, one) for one in draw(windows(rank, base))]
     for _ in range(draw(st.integers(0, 3))):
-        beat = {"type": "heartbeat", "ts": base + draw(times), "jobs": [{"job": JOB, "attempt": name, "ranks": [0]}]}
+        beat = {
+            "type": "heartbeat",
+            "ts": base + draw(times),
+            "jobs": [{"job": JOB, "attempt": name, "ranks": [0]}],
+        }
         told.append((draw(st.sampled_from(NODES[:ranks])), beat))
     if draw(st.integers(0, 4)):
         outcome = draw(st.sampled_from(("completed", "failed", "preempted", "unknown")))

@@ -55,7 +55,9 @@ def test_delivery_never_changes_the_ledger(events: list[Event], data: st.DataObj
     """Any order and any repeats give the same books."""
     again = data.draw(st.lists(st.sampled_from(events), max_size=8))
     shuffled = data.draw(st.permutations(events + again))
-    assert booked(attribute(shuffled, now=NOW, policy=POLICY)) == booked(attribute(events, now=NOW, policy=POLICY))
+    assert booked(attribute(shuffled, now=NOW, policy=POLICY)) == booked(
+        attribute(events, now=NOW, policy=POLICY)
+    )
 
 
 @given(jobs(), st.data())

@@ -12,11 +12,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fleet_ett.core import booking, causes, cells, facts, path, places, repeats, silence
+from fleet_ett.core import (
+    booking,
+    causes,
+    cells,
+    facts,
+    nesting,
+    path,
+    places,
+    repeats,
+    silence,
+)
+from fleet_ett.core.chains import chained
 from fleet_ett.core.identity import Delivered, unique
 from fleet_ett.core.link import Carry, Link
 from fleet_ett.core.summary import AttemptSummary, book
-from fleet_ett.core.tiles import Bounds, Names, Tiles, rank_tiles
+from fleet_ett.core.tiles import Bounds, Names, Tiles, cut_steps, rank_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,7 +76,8 @@ class AttemptBooks:
 class Windows:
     """What the `goodput` view needs: the pieces of the track and the step windows that they belong to.
 
-    `start`, `end` (ns), `window`, `phase` and `heading` by piece; `headings` and `badput` by code.
+    `start`, `end` (ns), `window`, `count`, `phase` and `heading` by piece, a piece of step time standing for
+    `count` windows from `window` on; `headings` and `badput` by code.
     `in_flight_from` (ns) is the start of the step in flight at the end, `reported_until` (ns) the end of
     the last thing reported.
     """
@@ -76,6 +88,7 @@ class Windows:
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     window: NDArray[np.int64]
+    count: NDArray[np.int64]
     phase: NDArray[np.int16]
     heading: NDArray[np.int16]
     headings: list[str]
@@ -115,7 +128,10 @@ def book_attempt(
     told = facts.collect(job, attempt, delivered)
     bounds = _bounds(told, link, now)
     names = Names(told.phase_names)
-    tiles, steps = rank_tiles(told, names, bounds, policy)
+    steps = cut_steps(told, bounds)
+    judged = repeats.judge(told, steps, link.carry.coverage)
+    chains = chained(steps, judged.verdict, repeats.SPLIT)
+    tiles = nesting.flatten(rank_items(told, chains, names, bounds, policy), chains.wait, names, policy)
     first = path.first_step(tiles, steps)
     outcome = causes.outcome_of(told)
     failed = not bounds.live and outcome in ("failed", "unknown")
@@ -123,7 +139,7 @@ def book_attempt(
     track = silence.fill(track, told, names, bounds, failed, policy)
     track = track.cut(moment for moment in (first.start, first.end) if moment is not None)
     track = track.without(policy.exclude)
-    judged = repeats.judge(told, steps, link.carry.coverage)
+    track.window = chains.rows_of(track.window)
     track, replay = repeats.split(track, judged, steps)
     track, labels = places.place(track, replay, names, first, policy)
     until = booking.settled_until(told, tiles, bounds, link, now, policy)
@@ -138,6 +154,7 @@ def book_attempt(
         track.start,
         track.end,
         track.window,
+        chains.counts_of(track.window),
         track.phase.astype(np.int16),
         labels.heading.astype(np.int16),
         labels.headings,

@@ -161,7 +161,7 @@ def _micro(first: Ints, last: Ints, divisor: int, scale: int) -> tuple[Ints, Int
     return _scaled(first - 1, unit) + scale, _scaled(last, unit) + scale
 
 
-def covered(where: Ranges, before: Coverage, rows: Ints) -> tuple[Ints, Ints]:
+def covered(where: Ranges, before: Coverage, rows: slice) -> tuple[Ints, Ints]:
     """How much of each window was trained on before: (part, whole) in samples or in scaled steps."""
     low, high, sampled = where.low[rows], where.high[rows], where.sampled[rows]
     by_steps = before.uncounted.covered(low, high)
@@ -179,7 +179,7 @@ def covered(where: Ranges, before: Coverage, rows: Ints) -> tuple[Ints, Ints]:
         pick = np.isin(mine, clear)
         part[clear], whole[clear] = by_samples[pick], (to - from_)[pick]
         for i in mine[~pick & takes]:  # partly by samples and partly by steps: their union
-            pieces, size = pieces_of(where, before, int(rows[i]))
+            pieces, size = pieces_of(where, before, (rows.start or 0) + int(i))
             part[i], whole[i] = _share(pieces, size)
     return part, whole
 

@@ -8,7 +8,7 @@ job's median step; the recovery gap runs from the start of the step in flight at
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -68,17 +68,46 @@ class Goodput:
 def goodput(attempts: Sequence[AttemptBooks]) -> Goodput:
     """The goodput view of a job from the books of its attempts, in order."""
     out = Goodput()
-    windows = [books.windows for books in attempts]
+    windows = [_expanded(books.windows) for books in attempts]
     sampled = all(bool(w.where.sampled.all()) for w in windows)
     positions = [_positions(w, sampled) for w in windows]
     borders, reached = _later(windows, positions)
     median = _median_step(windows)
     for k, books in enumerate(attempts):
-        _attempt(out, books, positions[k], borders[k], reached[k], median)
+        _attempt(out, books, windows[k], positions[k], borders[k], reached[k], median)
         gap = [i for i, label in enumerate(books.segments.labels) if label[0] == "gap"]
         rows = np.isin(books.segments.label, gap)
         out.add("recovery_gap", int((books.segments.end - books.segments.start)[rows].sum()))
     return out
+
+
+def _expanded(w: Windows) -> Windows:
+    """The same pieces with chains of windows taken apart again, one window a piece."""
+    chains = np.flatnonzero(w.count > 1)
+    if not len(chains):
+        return w
+    piece, window = [np.flatnonzero(w.count <= 1)], [w.window[w.count <= 1]]
+    for row in chains.tolist():
+        first, last = int(w.window[row]), int(w.window[row] + w.count[row])
+        low = first + int(np.searchsorted(w.steps.end[first:last], w.start[row], side="right"))
+        high = first + int(np.searchsorted(w.steps.start[first:last], w.end[row], side="left"))
+        piece.append(np.full(high - low, row, dtype=np.int64))
+        window.append(np.arange(low, high, dtype=np.int64))
+    pieces, windows = np.concatenate(piece), np.concatenate(window)
+    in_window = windows >= 0
+    start, end = w.start[pieces], w.end[pieces]
+    start[in_window] = np.maximum(start[in_window], w.steps.start[windows[in_window]])
+    end[in_window] = np.minimum(end[in_window], w.steps.end[windows[in_window]])
+    order = np.argsort(start, kind="stable")
+    return replace(
+        w,
+        start=start[order],
+        end=end[order],
+        window=windows[order],
+        count=np.minimum(w.count[pieces][order], 1),
+        phase=w.phase[pieces][order],
+        heading=w.heading[pieces][order],
+    )
 
 
 def _positions(windows: Windows, sampled: bool) -> Position:
@@ -132,24 +161,24 @@ def _median_step(windows: Sequence[Windows]) -> int:
 def _attempt(
     out: Goodput,
     books: AttemptBooks,
+    w: Windows,
     position: Position,
     border: Fraction | None,
     reached: Fraction,
     median: int,
 ) -> None:
-    w = books.windows
     length = w.end - w.start
     rows = np.flatnonzero(w.window >= 0)
     lost_since = None
     if len(rows):
         lost = _lost(w, position, border)
-        _steps(out, books, rows, lost, position, reached, median)
+        _steps(out, w, rows, lost, position, reached, median)
         hit = np.flatnonzero(lost[w.window[rows]] > 0)
         lost_since = int(w.start[rows[hit[0]]]) if len(hit) else None
     completed = int(w.end[rows].max()) if len(rows) else None
     over = not books.summary.live and (border is not None or books.summary.outcome != "completed")
     for row in np.flatnonzero(w.window < 0).tolist():
-        out.add(_bucket(books, row, lost_since, completed, over), int(length[row]))
+        out.add(_bucket(w, row, lost_since, completed, over), int(length[row]))
 
 
 def _lost(w: Windows, position: Position, border: Fraction | None) -> Ints:
@@ -172,7 +201,7 @@ def _rank_blocks(rank: Ints) -> list[tuple[int, int]]:
 
 def _steps(
     out: Goodput,
-    books: AttemptBooks,
+    w: Windows,
     rows: Ints,
     lost: Ints,
     position: Position,
@@ -180,7 +209,6 @@ def _steps(
     median: int,
 ) -> None:
     """Step time: the first step's excess, then the part that was lost, and what survived."""
-    w = books.windows
     net = _net(w)
     low, high = position
     begun = int(w.window[rows[0]])
@@ -207,14 +235,13 @@ def _steps(
 
 
 def _bucket(
-    books: AttemptBooks,
+    w: Windows,
     row: int,
     lost_since: int | None,
     completed: int | None,
     over: bool,
 ) -> str:
     """The bucket of a piece of time outside steps."""
-    w = books.windows
     start = int(w.start[row])
     heading = w.headings[int(w.heading[row])]
     flying = w.in_flight_from

@@ -51,12 +51,11 @@ def judge(facts: Facts, steps: Steps, carried: Coverage) -> Repeats:
     where = ranges(steps, carried)
     base = carried.rescaled(where.scale)
     n = len(steps)
-    everything = np.arange(n)
-    part, whole = covered(where, base, everything)
+    part, whole = covered(where, base, slice(0, n))
     before: dict[int, Coverage] = {}
     for rows, known in _own_repeats(steps, where, base):
         part[rows], whole[rows] = covered(where, known, rows)
-        before.update(dict.fromkeys(rows.tolist(), known))
+        before.update(dict.fromkeys(range(rows.start, rows.stop), known))
     verdict = np.where(part <= 0, NEW, np.where(part >= whole, REPLAYED, SPLIT))
     split = np.flatnonzero(verdict == SPLIT)
     after = where.add_to(base)
@@ -71,23 +70,23 @@ def judge(facts: Facts, steps: Steps, carried: Coverage) -> Repeats:
         productive,
         None if where.unit_unclear else replayed,
         _samples(where, record, part, whole),
-        int(steps.first[record[0]]) if len(record) else None,
-        int(steps.last[record].max()) if len(record) else None,
+        int(steps.first[record.start]) if n else None,
+        int(steps.last[record].max()) if n else None,
     )
 
 
-def _own_repeats(steps: Steps, where: Ranges, base: Coverage) -> list[tuple[Ints, Coverage]]:
+def _own_repeats(steps: Steps, where: Ranges, base: Coverage) -> list[tuple[slice, Coverage]]:
     """Runs of windows that go back behind what their own rank had done: (rows, coverage before them)."""
     by_samples = bool(where.sampled.all())
     low, high = (where.from_, where.to) if by_samples else (where.low, where.high)
     back = (steps.rank[1:] == steps.rank[:-1]) & (low[1:] < high[:-1])
-    out: list[tuple[Ints, Coverage]] = []
+    out: list[tuple[slice, Coverage]] = []
     for rank in np.unique(steps.rank[1:][back]):
         begin, end = np.searchsorted(steps.rank, [rank, rank + 1])
         borders = begin + 1 + np.flatnonzero(back[begin : end - 1])
         known, added = base, int(begin)
         for first, last in zip(borders, [*borders[1:], end], strict=True):
-            rows = np.arange(first, last)
+            rows = slice(int(first), int(last))
             earlier = np.arange(added, first)
             if int(steps.end[earlier].max()) <= int(steps.start[first]):
                 known, added = where.add_to(known, earlier), int(first)
@@ -98,23 +97,21 @@ def _own_repeats(steps: Steps, where: Ranges, base: Coverage) -> list[tuple[Ints
     return out
 
 
-def _record_rank(steps: Steps, where: Ranges) -> Ints:
+def _record_rank(steps: Steps, where: Ranges) -> slice:
     """The rows of the rank that reported most steps, the lowest on a tie."""
-    if not len(steps):
-        return np.empty(0, dtype=np.int64)
     leading = steps.leading()
-    if len(leading) == 1:
-        return np.arange(len(steps))
+    if len(leading) < 2:
+        return slice(0, len(steps))
     sums = np.add.reduceat((where.high - where.low) >> 8, leading) + np.diff(np.append(leading, len(steps)))
     best = int(np.argmax(sums))
-    return np.arange(leading[best], len(steps) if best + 1 == len(leading) else leading[best + 1])
+    return slice(int(leading[best]), len(steps) if best + 1 == len(leading) else int(leading[best + 1]))
 
 
 def _count_steps(  # the steps of the rank of record: on new data, and again
     where: Ranges,
     base: Coverage,
     after: Coverage,
-    record: Ints,
+    record: slice,
     part: Ints,
     whole: Ints,
 ) -> tuple[int, int]:
@@ -122,13 +119,13 @@ def _count_steps(  # the steps of the rank of record: on new data, and again
     if where.sampled[record].any():
         total = int((where.high[record] - where.low[record]).sum())
         return (total - again) // where.scale, again // where.scale
-    own = after if len(record) == len(part) else where.add_to(base, record)
+    own = after if record == slice(0, len(part)) else where.add_to(base, record)
     fresh = own.steps().size() - base.steps().size()
     return fresh // where.scale, again // where.scale
 
 
-def _samples(where: Ranges, record: Ints, part: Ints, whole: Ints) -> int:
-    rows = record[where.sampled[record]]
+def _samples(where: Ranges, record: slice, part: Ints, whole: Ints) -> int:
+    rows = record.start + np.flatnonzero(where.sampled[record])
     return _portion(where.to[rows] - where.from_[rows], part[rows], whole[rows])
 
 
@@ -139,8 +136,8 @@ def _portion(size: Ints, part: Ints, whole: Ints) -> int:
     return int(size[full].sum()) + sum(int(size[i]) * int(part[i]) // int(whole[i]) for i in some)
 
 
-def _flags(facts: Facts, steps: Steps, where: Ranges, base: Coverage, record: Ints) -> None:
-    if not len(record):
+def _flags(facts: Facts, steps: Steps, where: Ranges, base: Coverage, record: slice) -> None:
+    if not len(steps):
         return
     if where.unit_unclear:
         facts.flag("step_unit_changed")
@@ -154,10 +151,10 @@ def _flags(facts: Facts, steps: Steps, where: Ranges, base: Coverage, record: In
         facts.flag("step_jump", amount=int((low[1:] - high[:-1])[inner].max()) // where.scale)
     elif reached is not None and int(low[0]) > reached:
         facts.flag("step_jump", amount=(int(low[0]) - reached) // where.scale)
-    loaded = facts.loaded_step(int(steps.start[record[0]]))
-    begun = {int(steps.first[record[0]]), int(low[0]) // where.scale}
+    loaded = facts.loaded_step(int(steps.start[record.start]))
+    begun = {int(steps.first[record.start]), int(low[0]) // where.scale}
     if loaded is not None and not begun & {loaded, loaded + 1}:
-        facts.flag("checkpoint_step_mismatch", loaded=loaded, first=int(steps.first[record[0]]))
+        facts.flag("checkpoint_step_mismatch", loaded=loaded, first=int(steps.first[record.start]))
 
 
 def split(track: Track, repeats: Repeats, steps: Steps) -> tuple[Track, Bools]:

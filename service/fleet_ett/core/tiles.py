@@ -1,23 +1,23 @@
-"""From spans and windows to what each rank does at each instant: disjoint tiles of one rank.
+"""What each rank does when: its step windows and blocking phases inside the attempt, as tiles.
 
-The innermost span wins: a phase before a step window, then the later start, the shorter, taxonomy order
-(accounting.md, section 11); `overlapped` spans never block. A window's `data_wait` is cut out of its net
-time, from its beginning.
+Open spans are closed here, steps in flight told apart, and what does not block (`overlapped` spans, phases
+without hardware) is left out (accounting.md, sections 3 and 11).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fleet_ett.core import cover
-from fleet_ett.core.taxonomy import ABORTED, STEP, UNKNOWN, WAIT
+from fleet_ett.core.steps import constant
+from fleet_ett.core.taxonomy import ABORTED, STEP, UNKNOWN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fleet_ett.core.chains import Chains
     from fleet_ett.core.facts import Facts
     from fleet_ett.core.policy import Policy
     from fleet_ett.core.steps import Steps
@@ -48,6 +48,25 @@ class Tiles:
         return Tiles(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
+def merged(some: Tiles, others: Tiles) -> Tiles:
+    """Two lots of tiles, each sorted by (rank, start), as one."""
+    if not len(others.rank) or not len(some.rank):
+        return some if len(some.rank) else others
+    columns = [(getattr(some, name), getattr(others, name)) for name in Tiles.__slots__]
+    if some.rank[0] == some.rank[-1] == others.rank[0] == others.rank[-1]:
+        place = np.searchsorted(some.start, others.start)
+        return Tiles(*(_inserted(place, a, b) for a, b in columns))
+    both = Tiles(*(np.concatenate(pair) for pair in columns))
+    return both.take(np.lexsort((both.start, both.rank)))
+
+
+def _inserted(place: Ints, column: Any, more: Any) -> Any:
+    """`more` inserted into a column; one that holds a single value stays without memory."""
+    if column.strides == (0,) and bool((more == column[0]).all()):
+        return np.broadcast_to(column[0], len(column) + len(more))
+    return np.insert(column, place, more)
+
+
 @dataclass(slots=True)
 class Bounds:
     """What an attempt's time reaches over: [start, end), whether it is still live."""
@@ -72,31 +91,34 @@ class Names:
         return self._code[name]
 
 
-def rank_tiles(facts: Facts, names: Names, bounds: Bounds, policy: Policy) -> tuple[Tiles, Steps]:
-    """The tiles of all ranks inside the attempt, and its step windows cut to it (same rows).
+def rank_items(facts: Facts, chains: Chains, names: Names, bounds: Bounds, policy: Policy) -> Tiles:
+    """All phases and chains of step windows inside the attempt; `window` is the row of the chain.
 
-    What reaches beyond the attempt is cut and flagged.
+    Sorted by (rank, start) and still overlapping: `nesting.flatten` makes tiles of them. What reaches
+    beyond the attempt is cut and flagged.
     """
-    steps = _cut_steps(facts, bounds)
     spans = _cut_spans(facts, names, bounds, policy)
-    n = len(steps)
-    items = Tiles(
-        np.concatenate((steps.rank, spans.rank)),
-        np.concatenate((steps.node, spans.node)),
-        np.concatenate((steps.start, spans.start)),
-        np.concatenate((steps.end, spans.end)),
-        np.concatenate((np.full(n, names.code(STEP), dtype=np.int64), spans.phase)),
-        np.concatenate((np.arange(n, dtype=np.int64), spans.window)),
-        np.concatenate((np.full(n, -1, dtype=np.int64), spans.key)),
-        np.concatenate((np.zeros(n, dtype=bool), spans.in_flight)),
+    n = len(chains)
+    windows = Tiles(
+        chains.rank,
+        chains.node,
+        chains.start,
+        chains.end,
+        constant(names.code(STEP), n),
+        np.arange(n, dtype=np.int64),
+        constant(-1, n),
+        np.broadcast_to(np.False_, n),
     )
-    filled = items.end > items.start
-    if not filled.all():
-        items = items.take(np.flatnonzero(filled))
-    return _waits(_flatten(items, names, policy), steps, names), steps
+    return merged(_filled(windows), _filled(spans.take(np.lexsort((spans.start, spans.rank)))))
 
 
-def _cut_steps(facts: Facts, bounds: Bounds) -> Steps:
+def _filled(items: Tiles) -> Tiles:
+    kept = items.end > items.start
+    return items if kept.all() else items.take(np.flatnonzero(kept))
+
+
+def cut_steps(facts: Facts, bounds: Bounds) -> Steps:
+    """The step windows cut to the attempt."""
     steps = facts.steps
     if not len(steps):
         return steps
@@ -193,80 +215,3 @@ def _closing(facts: Facts, node: int, start: int, bounds: Bounds, policy: Policy
         return bounds.end
     alive = max(last_beat, start, facts.last_seen.get(name, 0))
     return alive if bounds.end - alive > policy.heartbeat_ns else bounds.end
-
-
-def _flatten(items: Tiles, names: Names, policy: Policy) -> Tiles:
-    """Of overlapping items of one rank the innermost at each instant."""
-    order = np.lexsort((items.start, items.rank)) if not _is_sorted(items) else None
-    if order is not None:
-        items = items.take(order)
-    if not len(items.rank):
-        return items
-    touching = (items.rank[1:] == items.rank[:-1]) & (items.start[1:] < items.end[:-1])
-    if not touching.any():
-        return items
-    n = len(items.rank)
-    place = {name: i for i, name in enumerate(sorted(names.names))}
-    sequence = np.array([policy.taxonomy.order(name) * 10_000 + place[name] for name in names.names])
-    is_step = (items.window >= 0) | items.in_flight
-    inner_first = np.lexsort(
-        (
-            items.window,
-            items.node,
-            items.key,
-            sequence[items.phase],
-            items.end,
-            -items.start,
-            is_step,
-        )
-    )
-    priority = np.empty(n, dtype=np.int64)
-    priority[inner_first] = np.arange(n)
-    # each rank on a stretch of its own of one axis of positions
-    ranks = np.concatenate((items.rank, items.rank))
-    times = np.concatenate((items.start, items.end))
-    by_time = np.lexsort((times, ranks))
-    sorted_ranks, sorted_times = ranks[by_time], times[by_time]
-    fresh = np.ones(2 * n, dtype=bool)
-    fresh[1:] = (sorted_ranks[1:] != sorted_ranks[:-1]) | (sorted_times[1:] != sorted_times[:-1])
-    position = np.empty(2 * n, dtype=np.int64)
-    position[by_time] = np.cumsum(fresh) - 1
-    moments = sorted_times[fresh]
-    low, high, winner = cover.runs(*cover.smallest(position[:n], position[n:], priority))
-    flat = items.take(inner_first[winner])
-    flat.start, flat.end = moments[low], moments[high]
-    return flat
-
-
-def _is_sorted(items: Tiles) -> bool:
-    same = items.rank[1:] == items.rank[:-1]
-    return bool(((items.rank[1:] > items.rank[:-1]) | (same & (items.start[1:] >= items.start[:-1]))).all())
-
-
-def _waits(tiles: Tiles, steps: Steps, names: Names) -> Tiles:
-    """Cut each window's `data_wait` out of the beginning of its net time."""
-    if steps.wait is None:
-        return tiles
-    rows = np.flatnonzero(tiles.window >= 0)
-    rows = rows[np.argsort(tiles.window[rows], kind="stable")]
-    window = tiles.window[rows]
-    length = tiles.end[rows] - tiles.start[rows]
-    before = np.cumsum(length) - length
-    opening = np.ones(len(rows), dtype=bool)
-    opening[1:] = window[1:] != window[:-1]
-    before = before - np.repeat(before[opening], np.diff(np.append(np.flatnonzero(opening), len(rows))))
-    waited = np.clip(np.maximum(steps.wait[window], 0) - before, 0, length)
-    some = np.flatnonzero(waited > 0)
-    if not len(some):
-        return tiles
-    cut = rows[some]
-    waits = tiles.take(cut)
-    waits.end = waits.start + waited[some]
-    waits.phase = np.full(len(cut), names.code(WAIT), dtype=np.int64)
-    waits.window = np.full(len(cut), -1, dtype=np.int64)
-    rest = tiles.take(np.arange(len(tiles.rank)))
-    rest.start = rest.start.copy()
-    rest.start[cut] = waits.end
-    joined = Tiles(*(np.concatenate((getattr(rest, c), getattr(waits, c))) for c in Tiles.__slots__))
-    kept = np.flatnonzero(joined.end > joined.start)
-    return joined.take(kept[np.lexsort((joined.start[kept], joined.rank[kept]))])
