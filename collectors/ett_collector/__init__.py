@@ -33,15 +33,18 @@ __all__ = [
 def step(n: int, samples: int | None = None) -> None:
     """Step `n` of the job is complete. `samples`: consumed by the whole job so far, this step included.
 
-    A step runs from the mark before it to this one. The first one runs from `step_begin`, else from the end of
-    the last phase before it; where neither was said it has no length, and the time before stays unreported.
+    A step runs from the mark before it to this one. The first one runs from `step_begin`, else from the end
+    of the last phase before it; where neither was said it has no length, and the time before is unreported.
     """
     current().step(n, samples)
 
 
-def step_begin(n: int) -> None:
-    """Step `n` begins (optional): should the process die before its mark, the books show it as cut off."""
-    current().step_begin(n)
+def step_begin(n: int, samples: int | None = None) -> None:
+    """Step `n` begins (optional): should the process die before its mark, the books show it as cut off.
+
+    `samples`: consumed by the whole job before this step (needed once where nothing was loaded, usually 0).
+    """
+    current().step_begin(n, samples)
 
 
 def checkpoint_committed(
@@ -57,7 +60,7 @@ def checkpoint_loaded(step: int, *, samples: int | None = None) -> None:
 
 
 def fault(kind: str, text: str = "", *, code: int | str | None = None) -> None:
-    """Something went wrong (xid, ecc, oom, nccl, link, filesystem, exception, preemption, maintenance ...)."""
+    """Something went wrong (xid, ecc, oom, nccl, link, filesystem, exception, preemption ...)."""
     current().fault(kind, text, code=code)
 
 

@@ -14,7 +14,7 @@ from ett_collector.frames import encode
 from ett_collector.null import NullRecorder
 from ett_collector.recorder import Recorder, phase_fields
 from ett_collector.spans import DataWait, Phase
-from ett_collector.spool import LIMIT_BYTES, Spool
+from ett_collector.spool import HEAD_VERSION, LIMIT_BYTES, Spool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,6 @@ LONG_BEFORE_NS = (
     600_000_000_000  # an unlaunched process that is older (a notebook) did not start for this job
 )
 PROCESS_IMPORT = "process_import"
-HEAD_VERSION = 1
 NULL = NullRecorder()
 
 
@@ -97,8 +96,8 @@ def phase(
 ) -> Phase:
     """A span of this process: `with ett.phase("checkpoint_load"):` or `@ett.phase("evaluation")`.
 
-    `name` is a phase of the taxonomy or a name of one's own; `overlapped` says that training goes on beside it;
-    `work_key` is a fingerprint of work that another attempt might not have to do again.
+    `name` is a phase of the taxonomy or a name of one's own; `overlapped` says that training goes on beside
+    it; `work_key` is a fingerprint of work that another attempt might not have to do again.
     """
     return Phase(
         _recording, phase_fields(name, overlapped=overlapped, work_key=work_key, step=step, attrs=attrs)
@@ -120,6 +119,7 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
     ticks = stat.ticks if stat is not None else 0
     boot = process.boot_id()
     found = identities.identify(os.environ, script=_script(), process=f"{boot[:8]}-{os.getpid()}-{ticks}")
+    said = {name: str(value) if name in ("job", "attempt") else value for name, value in said.items()}
     identity = found._replace(**said)
     key = (identity.job, identity.attempt, identity.rank)
     now = time_ns()

@@ -1,8 +1,8 @@
 """Which job, attempt and rank this process is: said by the caller, else by `ETT_*`, else by its launcher.
 
 The job stays over restarts and the attempt is new with every launch; both must come out the same on all ranks
-and nodes without talking to anybody. Known launchers: torchrun (torchelastic) and Slurm. Pure: the environment
-and the process are arguments.
+and nodes without talking to anybody. Known launchers: torchrun (torchelastic) and Slurm. Pure: the
+environment and the process are arguments.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def facts(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def spool_folder(environ: Mapping[str, str]) -> tuple[str, bool]:
-    """(folder, whether it is the default one): `ETT_SPOOL_DIR`, else one for this user beside other scratch."""
+    """(folder, whether it is the default one): `ETT_SPOOL_DIR`, else one for this user in scratch."""
     said = environ.get("ETT_SPOOL_DIR")
     if said:
         return os.path.abspath(os.path.expanduser(said)), False

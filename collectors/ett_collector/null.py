@@ -23,7 +23,7 @@ class NullRecorder:
     def step(self, n: int, samples: int | None = None) -> None:
         """Nothing."""
 
-    def step_begin(self, n: int) -> None:
+    def step_begin(self, n: int, samples: int | None = None) -> None:
         """Nothing."""
 
     def phase(self, name: str, **_fields: Any) -> Phase:  # noqa: ANN401 - the fields of Recorder.phase

@@ -83,14 +83,18 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - whatever it is, the trainer goes on
             self._failed(error)
 
-    def step_begin(self, n: int) -> None:
-        """Step `n` begins: should the process die now, the books show a step in flight."""
+    def step_begin(self, n: int, samples: int | None = None) -> None:
+        """Step `n` begins: should the process die now, the books show a step in flight.
+
+        `samples`: consumed by the whole job before it (needed once where nothing was loaded, usually 0).
+        """
         try:
             with self._lock:
                 now = self._clock.now()
                 if self._left is None:
                     self._begun = now
-                self._write(b'{"t":"begin","n":%d,"at":%d}' % (int(n), now[0]))
+                head = b'{"t":"begin","n":%d,"at":%d' % (int(n), now[0])
+                self._write(head + (b"}" if samples is None else b',"samples":%d}' % int(samples)))
         except Exception as error:  # noqa: BLE001
             self._failed(error)
 
@@ -139,7 +143,7 @@ class Recorder:
     def end(
         self, outcome: str = "completed", *, error: str | None = None, exit_code: int | None = None
     ) -> None:
-        """This rank's attempt is over (completed, failed, cancelled, preempted, resized). Later calls do nothing."""
+        """This rank's attempt is over (completed, failed, cancelled, preempted, resized). Then nothing is kept."""
         with self._lock:
             self._note({"t": "end", "outcome": outcome, "error": error, "exit_code": exit_code})
             self._ended = True

@@ -25,6 +25,7 @@ except ImportError:  # no POSIX locks: the agent goes by the pid alone
     fcntl = None  # type: ignore[assignment]
 
 SUFFIX = ".spool"
+HEAD_VERSION = 1  # of the record that opens each file
 SEGMENT_BYTES = 16 * 1024 * 1024
 LIMIT_BYTES = 256 * 1024 * 1024
 CHECK_S = 5.0  # how often a lost folder is noticed, and a failed open tried again
@@ -88,7 +89,7 @@ class Spool:
             self._shut()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's file without a word. Takes no lock: its holder is gone."""
+        """In a forked child: let go of the parent's file, and of a lock that a lost thread may hold."""
         self._live = False
         self._lock = threading.RLock()
         self._shut()
@@ -159,7 +160,7 @@ class Spool:
         self._size, self._records, self._torn = 0, 0, False
         self._fd = os.open(self._path(self._number), flags, 0o640)
         if fcntl is not None:
-            try:
+            try:  # noqa: SIM105 - contextlib would be imported for this alone
                 fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 pass  # a file system without locks
@@ -173,7 +174,7 @@ class Spool:
     def _shut(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            try:
+            try:  # noqa: SIM105
                 os.close(fd)
             except OSError:
                 pass

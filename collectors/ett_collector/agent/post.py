@@ -1,0 +1,100 @@
+"""One HTTP request to the service, by the standard library; a failure is a value, never an exception."""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import ipaddress
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_ANSWER = 16 * 1024 * 1024
+
+
+class Answer(NamedTuple):
+    """`status` is 0 where no answer came (`error` says why). `body` is the JSON object, if it was one.
+
+    Stamps: `sent` wall ns, `mono_sent` and `mono_received` monotonic ns. `retry_after` in seconds.
+    """
+
+    status: int
+    body: dict[str, Any] | None
+    error: str
+    retry_after: float | None
+    sent: int
+    mono_sent: int
+    mono_received: int
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object, **__: object) -> None:
+        """Follow nothing: a redirected post would arrive as a GET, and a token somewhere else."""
+
+
+def opener_for(url: str) -> urllib.request.OpenerDirector:
+    """An opener for the service; a loopback address is never asked for through a proxy."""
+    host = urllib.parse.urlsplit(url).hostname or ""
+    try:
+        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    return urllib.request.build_opener(_Stay, *([urllib.request.ProxyHandler({})] if local else []))
+
+
+def post(
+    opener: urllib.request.OpenerDirector, url: str, data: bytes, headers: Mapping[str, str], timeout: float
+) -> Answer:
+    """Post a gzip-compressed JSON body."""
+    said = {"Content-Type": "application/json", "Content-Encoding": "gzip", **headers}
+    request = urllib.request.Request(url, data=data, headers=said, method="POST")  # noqa: S310
+    sent, mono = time.time_ns(), time.monotonic_ns()
+    try:
+        with opener.open(request, timeout=timeout) as response:
+            raw, status, told = response.read(MAX_ANSWER), response.status, response.headers
+    except urllib.error.HTTPError as error:
+        with error:
+            raw, status, told = _rest(error), error.code, error.headers
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return Answer(
+            0, None, str(getattr(error, "reason", error) or error), None, sent, mono, time.monotonic_ns()
+        )
+    received = time.monotonic_ns()
+    found = _object(raw)
+    text = (
+        "" if found is not None and status < http.client.BAD_REQUEST else raw[:500].decode(errors="replace")
+    )
+    return Answer(status, found, text, _seconds(told.get("Retry-After"), time.time()), sent, mono, received)
+
+
+def _rest(error: urllib.error.HTTPError) -> bytes:
+    try:
+        return error.read(MAX_ANSWER)
+    except (OSError, http.client.HTTPException):
+        return b""
+
+
+def _object(raw: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _seconds(text: str | None, now: float) -> float | None:
+    """`Retry-After`: seconds or a date."""
+    if not text:
+        return None
+    if text.strip().isdigit():
+        return float(text)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - now)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,167 @@
+"""From the outbox to the service, in a thread of its own: at least once, backing off, giving nothing up.
+
+An event leaves the outbox only after the 200 that names it taken or quarantined. What a service refuses for
+ever (quarantined, or a body that it cannot read even alone) goes to the dead letters, so that nothing behind
+it waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from ett_collector.agent.batches import body
+from ett_collector.agent.post import Answer, opener_for, post
+
+if TYPE_CHECKING:
+    from ett_collector.agent.config import AgentConfig
+    from ett_collector.agent.deadletter import DeadLetters
+    from ett_collector.agent.offset import ClockOffset
+    from ett_collector.agent.outbox import Outbox, Outgoing
+
+VERSION = "0.1.0"
+BATCH = 4000  # events
+FIRST_WAIT_S, LONGEST_WAIT_S, LONGEST_ASKED_S = 0.5, 60.0, 900.0
+MEASURE_S = 60.0  # between round trips that only measure the clock
+_TOO_MUCH = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
+
+log = logging.getLogger("ett-agent")
+
+
+class Shipper:
+    """Sends until `stop`. `wake` is set when something was committed."""
+
+    def __init__(self, config: AgentConfig, outbox: Outbox, offset: ClockOffset, dead: DeadLetters) -> None:
+        self.wake = threading.Event()
+        self.sent = 0
+        self.retried = 0
+        self._config = config
+        self._outbox = outbox
+        self._offset = offset
+        self._dead = dead
+        self._stop = threading.Event()
+        self._give_up_at = float("inf")
+        self._opener = opener_for(config.url)
+        self._limit = BATCH
+        self._failures = 0
+        self._measure_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="ett-shipper", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def stop(self, drain_s: float) -> None:
+        """Send what is left for at most `drain_s` seconds, then end; the rest stays in the outbox."""
+        self._give_up_at = time.monotonic() + drain_s
+        self._stop.set()
+        self.wake.set()
+        self._thread.join(drain_s + self._config.timeout_s)
+
+    def _run(self) -> None:
+        while not self._done():
+            try:
+                pause = self._turn()
+            except OSError as error:  # the disk of the outbox
+                log.warning("outbox: %s", error)
+                pause = FIRST_WAIT_S
+            if pause is None:
+                continue
+            if not self._failures:
+                self.wake.wait(pause)
+                self.wake.clear()
+            elif self._stop.is_set():
+                time.sleep(min(pause, max(0.0, self._give_up_at - time.monotonic())))
+            else:
+                self._stop.wait(pause)  # news do not shorten a back-off
+
+    def _done(self) -> bool:
+        return self._stop.is_set() and (not self._outbox.backlog or time.monotonic() >= self._give_up_at)
+
+    def _turn(self) -> float | None:
+        """Do one request; seconds to wait before the next, None for at once."""
+        if self._offset.value is None or time.monotonic() >= self._measure_at:
+            pause = self._measure()
+            if pause is not None:
+                return pause
+        if self._offset.value is not None:
+            self._outbox.seal(self._offset.value)
+        batch = self._outbox.unsent(self._limit)
+        if batch is None:
+            return max(0.0, self._measure_at - time.monotonic())
+        return self._send(batch)
+
+    def _measure(self) -> float | None:
+        answer = self._post([], self._offset.value or 0)
+        if answer.status != HTTPStatus.OK or answer.body is None:
+            return self._wait_after(answer)
+        self._measure_at = time.monotonic() + MEASURE_S
+        self._failures = 0
+        if self._offset.value is None:  # a service that tells no time: stamps go out as they are
+            self._offset.value = 0
+        return None
+
+    def _send(self, batch: Outgoing) -> float | None:
+        answer = self._post(
+            [(incarnation, event) for _, incarnation, event in batch.items], batch.offset or 0
+        )
+        if answer.status == HTTPStatus.OK and answer.body is not None and "accepted" in answer.body:
+            self._taken(batch, answer.body)
+            return None
+        if answer.status in _TOO_MUCH:
+            return self._narrow(batch, answer)
+        return self._wait_after(answer)
+
+    def _taken(self, batch: Outgoing, said: dict[str, Any]) -> None:
+        refused = {one.get("seq"): one for one in said.get("quarantined", ()) if isinstance(one, dict)}
+        for _, incarnation, event in batch.items if refused else ():
+            one = refused.get(event["seq"])
+            if one is not None and one.get("incarnation", incarnation) == incarnation:
+                self._bury(event, incarnation, str(one.get("reason", "quarantined")))
+        self._outbox.ack(batch.items[-1][0] + 1)
+        self.sent += len(batch.items)
+        self._failures = 0
+        self._limit = min(BATCH, self._limit * 2)
+
+    def _narrow(self, batch: Outgoing, answer: Answer) -> float | None:
+        """A body that the service cannot take: halve it until the one event is found that it is about."""
+        if len(batch.items) > 1:
+            self._limit = max(1, len(batch.items) // 2)
+            return None
+        position, incarnation, event = batch.items[0]
+        self._bury(event, incarnation, f"{answer.status}: {answer.error}")
+        self._outbox.ack(position + 1)
+        return None
+
+    def _bury(self, event: dict[str, Any], incarnation: str, reason: str) -> None:
+        log.warning("refused for good: %s event %s: %s", event.get("type"), event.get("seq"), reason)
+        self._dead.put(event, incarnation, reason, time.time_ns())
+
+    def _post(self, items: list[tuple[str, dict[str, Any]]], offset: int) -> Answer:
+        agent = {"node": self._config.node, "incarnation": self._outbox.incarnation, "version": VERSION}
+        data = body(agent, offset, time.time_ns(), items)
+        headers = {"User-Agent": f"ett-agent/{VERSION}"}
+        if self._config.token:
+            headers["Authorization"] = f"Bearer {self._config.token}"
+        answer = post(self._opener, self._config.url + "/v1/events", data, headers, self._config.timeout_s)
+        server_time = answer.body.get("server_time") if answer.body is not None else None
+        if answer.status == HTTPStatus.OK and type(server_time) is int:
+            self._offset.sample(answer.sent, answer.mono_sent, answer.mono_received, server_time)
+        return answer
+
+    def _wait_after(self, answer: Answer) -> float:
+        """Seconds to wait: exponential with full jitter, and never less than the service asked for."""
+        self._failures += 1
+        self.retried += 1
+        if self._failures in (1, 10) or self._failures % 100 == 0:
+            what = answer.status or "no answer"
+            log.warning(
+                "%s: %s %s (%d events wait)", self._config.url, what, answer.error, self._outbox.backlog
+            )
+        longest = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._failures - 1, 10))
+        pause = random.uniform(longest / 2, longest)  # noqa: S311 - spreads agents, hides nothing
+        return pause + min(LONGEST_ASKED_S, answer.retry_after or 0.0)

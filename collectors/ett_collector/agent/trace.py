@@ -1,0 +1,209 @@
+"""One recorded process: its spool's records in, the wire's events out, and the state to go on from.
+
+The state is JSON, so that it is kept in one durable step with the events that it gave (`outbox.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from ett_collector.agent.tail import Position
+from ett_collector.agent.windows import StepMarks
+
+STEP = "step_new_data"
+DATA_STALL = "data_stall"
+log = logging.getLogger("ett-agent")
+
+_SPAN = ("phase", "span", "start", "work_key", "overlapped", "step", "attrs")
+
+
+@dataclass
+class Trace:
+    """What is known of one process. Stamps ns.
+
+    `spans` holds open spans by name, with `told` once their `phase_open` was sent. `begun` is the step in
+    flight, `waiting` since when it waits for input, `newest` the newest stamp of any record. `finished` holds
+    how it ended, once it has: by its own word (`end`) or by its death.
+    """
+
+    name: str
+    head: dict[str, Any]
+    position: Position = field(default_factory=Position)
+    marks: StepMarks = field(default_factory=StepMarks)
+    spans: dict[str, dict[str, Any]] = field(default_factory=dict)
+    begun: dict[str, Any] | None = None
+    waiting: int | None = None
+    newest: int = 0
+    exiting: dict[str, Any] | None = None
+    child: list[int] | None = None
+    finished: dict[str, Any] | None = None
+    left: bool = False  # its attempt knows that it has finished
+    torn: int = 0
+    lost: int = 0
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> Trace:
+        """The state of `to_json` back."""
+        known = dict(state)
+        return cls(
+            **{
+                **known,
+                "position": Position(*known["position"]),
+                "marks": StepMarks.from_json(known["marks"]),
+            }
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as JSON values."""
+        return {**vars(self), "position": list(self.position), "marks": self.marks.to_json()}
+
+    @property
+    def is_launcher(self) -> bool:
+        """Whether it is an `ett-run` and no trainer."""
+        return bool(self.head["kind"] == "launcher")
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Job and attempt."""
+        return self.head["job"], self.head["attempt"]
+
+    def take(self, record: dict[str, Any], window_ns: int) -> list[dict[str, Any]]:
+        """The events of one record."""
+        self.newest = max(self.newest, record.get("at", 0), record.get("end", 0), record.get("start", 0))
+        handle = getattr(self, f"_on_{record.get('t')}", None)  # a newer recorder may know more
+        events = handle(record, window_ns) if handle is not None and self.finished is None else []
+        return [self._own(event) for event in events]
+
+    def tell_open(self, now: int, long_ns: int) -> list[dict[str, Any]]:
+        """`phase_open` events for what is open and was not told yet; short things close before they are told.
+
+        A step in flight or a wait is told once it is `long_ns` old.
+        """
+        events = []
+        for span in self.spans.values():
+            if not span.get("told"):
+                span["told"] = True
+                events.append({"type": "phase_open", **_span(span)})
+        if self.begun is not None and not self.begun.get("told") and now - self.begun["start"] > long_ns:
+            self.begun["told"] = True
+            events.append({"type": "phase_open", **_span(self.begun)})
+        return [self._own(event) for event in events]
+
+    def flush(self) -> list[dict[str, Any]]:
+        """The open window as an event, if there is one."""
+        return [self._own(event) for event in self.marks.close()]
+
+    def die(self, at: int, status: dict[str, Any], *, inferred: bool) -> list[dict[str, Any]]:
+        """The process is gone since `at` (ns): close what it left open. `status`: exit_code or signal."""
+        if self.finished is not None:
+            return []
+        at = max(at, self.newest)
+        events = self.marks.close()
+        opened = list(self.spans.values())
+        if self.begun is not None:
+            opened.append(self.begun)
+        if self.waiting is not None:
+            opened.append({"phase": DATA_STALL, "start": self.waiting, "span": f"wait-{self.waiting}"})
+        for span in opened:
+            event = {"type": "phase", **_span(span), "end": max(at, span["start"]), "aborted": True}
+            if inferred:
+                event["attrs"] = {**event.get("attrs", {}), "death": "inferred"}
+            events.append(event)
+        self.spans, self.begun, self.waiting = {}, None, None
+        exiting = self.exiting or {}
+        self._finish({"at": at, "error": exiting.get("error"), "clean": self.exiting is not None, **status})
+        return [self._own(event) for event in events]
+
+    def _finish(self, facts: dict[str, Any]) -> None:
+        self.finished = {
+            **{name: value for name, value in facts.items() if value is not None},
+            "rank": self.head["rank"],
+            "pid": self.head["pid"],
+            "ticks": self.head["ticks"],
+            "launcher": self.is_launcher,
+            **({} if self.child is None else {"child": self.child}),
+        }
+
+    def _own(self, event: dict[str, Any]) -> dict[str, Any]:
+        return {**event, "job": self.head["job"], "attempt": self.head["attempt"], "rank": self.head["rank"]}
+
+    def _on_open(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        self.spans[record["span"]] = _span(record)
+        return []
+
+    def _on_phase(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        self.spans.pop(record["span"], None)
+        if record["phase"] == DATA_STALL:
+            self.waiting = None
+        return [{"type": "phase", **_span(record), "end": record["end"]}]
+
+    def _on_begin(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        n = record["n"]
+        span = f"{self.head['id'][:8]}-step-{n}-{record['at']}"
+        self.begun = {"phase": STEP, "step": n, "start": record["at"], "span": span}
+        if "samples" in record:
+            self.marks.cursor = record["samples"]
+        return []
+
+    def _on_step(self, record: dict[str, Any], window_ns: int) -> list[dict[str, Any]]:
+        told = self.begun if self.begun is not None and self.begun.get("told") else None
+        self.begun = self.waiting = None
+        events = self.marks.take(record, window_ns)
+        if told is not None and self.marks.window is not None:
+            events += self.marks.close()  # what was shown as in flight is now shown as done
+        return events
+
+    def _on_wait(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        self.waiting = record["at"]
+        return []
+
+    def _on_waited(self, _record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        self.waiting = None
+        return []
+
+    def _on_checkpoint(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        if record["kind"] == "load" and "cursor" in record:
+            self.marks.cursor = record["cursor"]
+        return [
+            {
+                "type": "checkpoint",
+                "ts": record["at"],
+                **_some(record, "step", "kind", "cursor", "mode", "bytes"),
+            }
+        ]
+
+    def _on_fault(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        return [{"type": "fault", "ts": record["at"], **_some(record, "kind", "code", "text")}]
+
+    def _on_end(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        events = self.marks.close()
+        left = [*self.spans.values(), *([self.begun] if self.begun is not None else [])]
+        events += [{"type": "phase_open", **_span(span)} for span in left if not span.get("told")]
+        self.spans, self.begun, self.waiting = {}, None, None
+        self._finish(_some(record, "at", "outcome", "error", "exit_code"))
+        return events
+
+    def _on_exit(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        self.exiting = record
+        if self.is_launcher:
+            self._finish({"clean": True, **_some(record, "at", "error", "exit_code", "signal")})
+        return []
+
+    def _on_child(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        self.child = [record["pid"], record["ticks"]]
+        return []
+
+    def _on_lost(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        self.lost += record["n"]
+        log.warning("%s lost %d records: %s", self.name, record["n"], record.get("error"))
+        return []
+
+
+def _some(record: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: record[name] for name in names if name in record}
+
+
+def _span(record: dict[str, Any]) -> dict[str, Any]:
+    return _some(record, *_SPAN)

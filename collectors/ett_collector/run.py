@@ -1,0 +1,149 @@
+"""`ett-run -- command ...`: run a trainer or launcher and keep what only its parent can know.
+
+It gives the children one job and attempt name, notes when the run began and how it ended (exit code or
+signal), passes signals on, and ends with the status of the command. It never keeps the command from running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from ett_collector import identity as identities
+from ett_collector import process
+from ett_collector.frames import encode
+from ett_collector.spool import HEAD_VERSION, Spool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGINT")
+NOT_FOUND = 127
+BY_SIGNAL = 128
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code, 128 + signal where a signal ended it, 127 where it cannot be run."""
+    options = _parser().parse_args(argv)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        _parser().error("no command: ett-run -- torchrun train.py")
+    if os.environ.get("ETT_DISABLE", "0") not in ("", "0"):
+        return _status(subprocess.call(command))
+    launch = Launch(options)
+    return launch.run(command)
+
+
+class Launch:
+    """One run of a command, as records of kind `launcher` in a spool of its own."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        environ = dict(os.environ)
+        for name, value in (("ETT_JOB", options.job), ("ETT_ATTEMPT", options.attempt)):
+            if value:
+                environ[name] = value
+        if options.spool_dir:
+            environ["ETT_SPOOL_DIR"] = os.path.abspath(options.spool_dir)
+        began = time.time_ns()
+        token = os.urandom(16).hex()
+        identity = identities.identify(environ, script="", process="")
+        job = identity.job or os.path.basename(options.command[-1]) or "job"
+        attempt = f"run:{token[:12]}" if identity.attempt == "process:" else identity.attempt
+        environ.update(ETT_JOB=job, ETT_ATTEMPT=attempt)
+        environ.setdefault("ETT_ALLOCATED_NS", str(began))
+        stat = process.read_stat(os.getpid())
+        head = {
+            "t": "head",
+            "v": HEAD_VERSION,
+            "kind": "launcher",
+            "id": token,
+            "at": began,
+            "pid": os.getpid(),
+            "ticks": stat.ticks if stat is not None else 0,
+            "boot": process.boot_id(),
+            "pidns": process.pid_namespace(),
+            "began": began,
+            **identity._replace(
+                job=job,
+                attempt=attempt,
+                allocated=int(environ["ETT_ALLOCATED_NS"])
+                if environ["ETT_ALLOCATED_NS"].isdigit()
+                else began,
+                released_between=False if options.hardware_kept else identity.released_between,
+            )._asdict(),
+            "facts": identities.facts(environ),
+            "labels": None,
+        }
+        folder, private = identities.spool_folder(environ)
+        self._spool = Spool(folder, f"launcher-{os.getpid()}-{token}", encode(head), private=private)
+        self._environ = environ
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def run(self, command: Sequence[str]) -> int:
+        """Run to the end of the command and note its status."""
+        for name in PASSED_ON:
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), self._pass_on)
+        try:
+            self._child = subprocess.Popen(command, env=self._environ)
+        except OSError as error:
+            self._note({"t": "exit", "exit_code": NOT_FOUND, "error": str(error)[:500]})
+            print(f"ett-run: {command[0]}: {error.strerror}", file=sys.stderr)
+            return NOT_FOUND
+        stat = process.read_stat(self._child.pid)
+        self._note({"t": "child", "pid": self._child.pid, "ticks": stat.ticks if stat is not None else 0})
+        code = self._child.wait()
+        ended = {"exit_code": code} if code >= 0 else {"signal": -code}
+        self._note({"t": "exit", **ended})
+        self._spool.close()
+        return _status(code)
+
+    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        child = self._child
+        # the terminal gives Ctrl-C to the whole foreground group, the command included
+        if child is None or (number == signal.SIGINT and _in_foreground()):
+            return
+        try:
+            child.send_signal(number)
+        except OSError:
+            return
+
+    def _note(self, record: dict[str, Any]) -> None:
+        self._spool.append(encode({**record, "at": time.time_ns()}))
+
+
+def _in_foreground() -> bool:
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def _status(code: int) -> int:
+    return code if code >= 0 else BY_SIGNAL - code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ett-run",
+        description="Run a training command and keep how it began and ended for the books.",
+        epilog="On several nodes without Slurm give the same --job and --attempt everywhere.",
+    )
+    parser.add_argument("--job", help="the job's name, stable over restarts (ETT_JOB)")
+    parser.add_argument("--attempt", help="this launch, new with every one (ETT_ATTEMPT)")
+    parser.add_argument("--spool-dir", help="where records go (ETT_SPOOL_DIR)")
+    parser.add_argument(
+        "--hardware-kept", action="store_true", help="the hardware was kept since the last attempt"
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command to run")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
