@@ -130,7 +130,8 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
         if _Current.key == key:
             return _Current.recorder
         _Current.recorder.end("unknown")  # a restart inside the process: the hardware was kept
-        identity, began = identity._replace(**{"released_between": False, **said}), now
+        identity = identity._replace(**{"released_between": False, **said})
+        began = now = time_ns()
     head = {
         "t": "head",
         "v": HEAD_VERSION,

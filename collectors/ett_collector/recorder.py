@@ -93,6 +93,7 @@ class Recorder:
                 now = self._clock.now()
                 if self._left is None:
                     self._begun = now
+                    self._count_from(now[1])
                 head = b'{"t":"begin","n":%d,"at":%d' % (int(n), now[0])
                 self._write(head + (b"}" if samples is None else b',"samples":%d}' % int(samples)))
         except Exception as error:  # noqa: BLE001
@@ -143,7 +144,7 @@ class Recorder:
     def end(
         self, outcome: str = "completed", *, error: str | None = None, exit_code: int | None = None
     ) -> None:
-        """This rank's attempt is over (completed, failed, cancelled, preempted, resized). Then nothing is kept."""
+        """This rank's attempt is over (completed, failed, cancelled, preempted, resized). Nothing follows."""
         with self._lock:
             self._note({"t": "end", "outcome": outcome, "error": error, "exit_code": exit_code})
             self._ended = True
@@ -181,7 +182,9 @@ class Recorder:
                 end, jump = span_end(opened.start, now)
                 if not opened.fields.get("overlapped"):
                     self._unblock(now[1])
-                    self._prepared = now
+                    if self._left is None and self._begun is None:
+                        self._prepared = now
+                        self._count_from(now[1])
                 record = {
                     "t": "phase",
                     **opened.fields,
@@ -227,6 +230,7 @@ class Recorder:
                     self._wait_ns += waited
                     if self._left is None and self._begun is None and self._prepared is None:
                         self._begun = waiting.start  # nothing else tells where the first step begins
+                        self._blocked_at_mark = waiting.blocked
                     self._write(b'{"t":"waited","ns":%d}' % waited)
                     return
                 self._blocked += waited
@@ -246,7 +250,7 @@ class Recorder:
         blocked = self._blocked_until(now[1])
         start = self._left or self._begun or self._prepared or now
         end, jump = span_end(start, now)
-        since = 0 if self._left is None else blocked - self._blocked_at_mark
+        since = blocked - self._blocked_at_mark if start is not now else 0
         wait = min(self._wait_ns, end - start[0])
         head = b'{"t":"step","n":%d,"start":%d,"end":%d,"wait":%d,"blocked":%d' % (
             n,
@@ -258,6 +262,10 @@ class Recorder:
         tail = b"}" if samples is None else b',"samples":%d}' % int(samples)
         self._write(head + b',"jump":%d' % jump + tail if jump else head + tail)
         self._left, self._wait_ns, self._blocked_at_mark = now, 0, blocked
+
+    def _count_from(self, mono: int) -> None:
+        """The first step begins here: phases and waits before it are none of it."""
+        self._wait_ns, self._blocked_at_mark = 0, self._blocked_until(mono)
 
     def _checkpoint(
         self, kind: str, step: int, samples: int | None, mode: str | None, size: int | None

@@ -115,11 +115,11 @@ class Spool:
     def _write(self, line: bytes) -> None:
         if self._torn:
             line = b"\n" + line  # what a full disk cut short ends here, and is skipped by its checksum
-        written = os.write(self._fd, line)
-        self._size += written
-        self._torn = written < len(line)
-        if self._torn:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        while line:
+            written = os.write(self._fd, line)
+            self._size += written
+            line = line[written:]
+            self._torn = bool(line)  # the next write says why
 
     def _lose(self, error: Exception) -> None:
         self.dropped += 1
