@@ -53,9 +53,10 @@ class Attempt:
         told = [str(e.body["outcome"]) for e in sorted(ends, key=at) if e.body["outcome"] != "unknown"]
         self.failed = not self.live and (told or ["unknown"])[0] in ("failed", "unknown")
         self.beats = sorted(map(at, named))
-        self.last_beat = {n: max(at(b) for b in beats if b.node == n) for n in {b.node for b in beats}}
+        heard = [b for b in named if at(b) <= self.end]
+        self.last_beat = {n: max(at(b) for b in heard if b.node == n) for n in {b.node for b in heard}}
         self.seen: dict[str, int] = {}
-        for e in [*own, *beats]:
+        for e in own:
             self.seen[e.node] = max(self.seen.get(e.node, 0), until(e) if e.end is not None else at(e))
         self.windows = self._windows([e for e in own if e.type == "steps"])
         self.spans = self._spans([e for e in own if e.type in ("phase", "phase_open")])

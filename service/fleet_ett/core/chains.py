@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fleet_ett.core.nesting import overlapping
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -58,6 +60,9 @@ def chained(steps: Steps, verdict: Ints, alone: int) -> Chains:
             follows &= column[1:] == column[:-1]
     if steps.wait is not None:
         follows &= (steps.wait[1:] <= 0) & (steps.wait[:-1] <= 0)
+    touching = overlapping(steps.rank, steps.start, steps.end)
+    if touching is not None:  # which of two overlapping windows is inner depends on their own bounds
+        follows &= ~touching[1:] & ~touching[:-1]
     first = np.append(0, np.flatnonzero(~follows) + 1)
     last = np.append(first[1:], n) - 1
     wait = None if steps.wait is None else steps.wait[first]

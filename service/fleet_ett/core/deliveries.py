@@ -1,7 +1,7 @@
 """Events sorted by job and attempt as they come, and who is to be told of a heartbeat or a fault.
 
-A heartbeat belongs to the attempts it names and speaks for its node; a fault that names no attempt is
-handed to those of its job, or of its node.
+A heartbeat belongs to the attempts it names; one that names none speaks for its node. A fault that names
+no attempt is handed to those of its job, or of its node.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fleet_ett.core.facts import at
+from fleet_ett.core.facts import at, beats_of
 from fleet_ett.core.identity import Delivered, unique
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ett_collector.wire import Event
 
 
@@ -97,12 +95,17 @@ class Deliveries:
         for one in event.body.get("jobs", ()):
             attempt = self._place(one["job"], one["attempt"], touched)
             attempt.note(at(event))
+        if not event.body.get("jobs"):
+            touched.update(self._near(event))
 
-    def _near(self, fault: Event) -> Iterable[tuple[str, str]]:
-        for job, attempts in self.jobs.items():
-            for name, attempt in attempts.items():
-                if fault.job == job or (fault.job is None and fault.node in attempt.nodes):
-                    yield job, name
+    def _near(self, event: Event) -> list[tuple[str, str]]:
+        """The attempts that a fault or a heartbeat of a node, or of a whole job, can concern."""
+        return [
+            (job, name)
+            for job, attempts in self.jobs.items()
+            for name, attempt in attempts.items()
+            if event.job == job or (event.job is None and event.node in attempt.nodes)
+        ]
 
     def attempts(self, job: str, now: int) -> list[tuple[int, bool, str]]:
         """The job's attempts that had begun by `now`: (start ns, hardware released before, key), by start."""
@@ -121,10 +124,10 @@ class Deliveries:
             again.conflicted += own.conflicted
             one.delivered, one.additions = again, 1
             own = again
-        named = [b for b in self.beats if b.node in one.nodes or _names(b, job, attempt)]
+        named = [
+            beat
+            for beat in self.beats
+            if beats_of(beat, job, attempt) or (beat.node in one.nodes and not beat.body.get("jobs"))
+        ]
         near = [f for f in self.faults if f.job == job or (f.job is None and f.node in one.nodes)]
         return Delivered([*own.events, *named, *near], own.batches, 0, 0, own.conflicted)
-
-
-def _names(beat: Event, job: str, attempt: str) -> bool:
-    return any(one["job"] == job and one["attempt"] == attempt for one in beat.body.get("jobs", ()))

@@ -75,8 +75,9 @@ class Facts:
     loads: list[tuple[int, int]]  # (ns, step) of loaded checkpoints
     faults: list[Event]
     beat_at: Ints  # heartbeats that name the attempt, sorted
-    last_beat: dict[str, int]  # node -> its last heartbeat
-    last_seen: dict[str, int]  # node -> newest stamp of any of its events
+    beats: dict[str, list[int]]  # node -> when its heartbeats came, sorted
+    last_word: dict[str, int]  # node -> newest stamp of what it said of the attempt, heartbeats apart
+    last_seen: dict[str, int]  # the same with heartbeats
     newest: int
     labels: dict[str, str]
     flags: list[dict[str, Any]] = field(default_factory=list)
@@ -98,7 +99,7 @@ class Facts:
 
 
 def beats_of(event: Event, job: str, attempt: str) -> bool:
-    """Whether a heartbeat names that attempt."""
+    """Whether a heartbeat names that attempt. One that names no job speaks for its node alone."""
     jobs: Sequence[Mapping[str, object]] = event.body.get("jobs", ())
     return any(one["job"] == job and one["attempt"] == attempt for one in jobs)
 
@@ -153,7 +154,9 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
     if inferred:
         seen = [at(event) for event in own if event.start is not None] + [at(event) for event in beats]
         begun = [*seen, int(steps.start.min())] if len(steps) else seen
-    last_seen = _last_seen([*own, *kinds.get("heartbeat", ())], delivered)
+    last_word = _last_word(own, delivered)
+    all_beats = _beats(kinds.get("heartbeat", []))
+    last_seen = {n: max(last_word.get(n, 0), all_beats.get(n, [0])[-1]) for n in last_word | all_beats}
     facts = Facts(
         job=job,
         attempt=attempt,
@@ -176,7 +179,8 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
         loads=_loads(kinds),
         faults=sorted(kinds.get("fault", []), key=lambda e: (at(e), e.node, e.seq)),
         beat_at=np.array(sorted(map(at, beats)), dtype=np.int64),
-        last_beat=_last_beat(kinds.get("heartbeat", [])),
+        beats=all_beats,
+        last_word=last_word,
         last_seen=last_seen,
         newest=max(last_seen.values(), default=0),
         labels=_labels(starts),
@@ -197,10 +201,10 @@ def _loads(kinds: dict[str, list[Event]]) -> list[tuple[int, int]]:
     return [(at(event), event.body["step"]) for event in events]
 
 
-def _last_beat(beats: list[Event]) -> dict[str, int]:
-    out: dict[str, int] = {}
-    for beat in beats:
-        out[beat.node] = max(at(beat), out.get(beat.node, 0))
+def _beats(events: list[Event]) -> dict[str, list[int]]:
+    out: dict[str, list[int]] = {}
+    for event in sorted(events, key=at):
+        out.setdefault(event.node, []).append(at(event))
     return out
 
 
@@ -236,7 +240,7 @@ def _hardware(facts: Facts, starts: list[Event], beats: list[Event]) -> None:
     facts.nodes = tuple(sorted(names | set(by_node) | set(facts.node_names)))
 
 
-def _last_seen(events: list[Event], delivered: Delivered) -> dict[str, int]:
+def _last_word(events: list[Event], delivered: Delivered) -> dict[str, int]:
     seen: dict[str, int] = {}
     for event in events:
         stamp = event.end if event.end is not None else event.start

@@ -30,21 +30,23 @@ def flatten(items: Tiles, wait: Ints | None, names: Names, policy: Policy) -> Ti
 
 
 def _innermost(items: Tiles, names: Names, policy: Policy) -> Tiles:
-    touching = (items.rank[1:] == items.rank[:-1]) & (items.start[1:] < items.end[:-1])
-    if not touching.any():
+    touching = overlapping(items.rank, items.start, items.end)
+    if touching is None:
         return items
-    involved = _involved(items, touching)
-    swept = _sweep(items.take(np.flatnonzero(involved)), names, policy)
-    return merged(items.take(np.flatnonzero(~involved)), swept)
+    swept = _sweep(items.take(np.flatnonzero(touching)), names, policy)
+    return merged(items.take(np.flatnonzero(~touching)), swept)
 
 
-def _involved(items: Tiles, touching: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which items overlap another of their rank."""
-    out = np.zeros(len(items.rank), dtype=bool)
-    for rank in np.unique(items.rank[1:][touching]):
-        low, high = np.searchsorted(items.rank, [rank, rank + 1])
-        reach = np.maximum.accumulate(items.end[low:high])
-        within = items.start[low + 1 : high] < reach[:-1]
+def overlapping(rank: Ints, start: Ints, end: Ints) -> NDArray[np.bool_] | None:
+    """Which intervals, sorted by (rank, start), overlap another of their rank; None where none does."""
+    touching = (rank[1:] == rank[:-1]) & (start[1:] < end[:-1])
+    if not touching.any():
+        return None
+    out = np.zeros(len(rank), dtype=bool)
+    for one in np.unique(rank[1:][touching]):
+        low, high = np.searchsorted(rank, [one, one + 1])
+        reach = np.maximum.accumulate(end[low:high])
+        within = start[low + 1 : high] < reach[:-1]
         out[low + 1 : high] |= within
         out[low : high - 1] |= within
     return out

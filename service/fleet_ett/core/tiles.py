@@ -6,6 +6,7 @@ without hardware) is left out (accounting.md, sections 3 and 11).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -210,8 +211,10 @@ def _proved(facts: Facts, in_flight: Bools) -> Bools:
 def _closing(facts: Facts, node: int, start: int, bounds: Bounds, policy: Policy) -> int:
     """When an open span ends: with its attempt, or at its node's last sign of life if much older."""
     name = facts.node_names[node]
-    last_beat = facts.last_beat.get(name)
+    beats = facts.beats.get(name, [])
+    before = bisect_right(beats, bounds.end)
+    last_beat = beats[before - 1] if before else None
     if last_beat is None or bounds.end - last_beat <= policy.heartbeat_ns:
         return bounds.end
-    alive = max(last_beat, start, facts.last_seen.get(name, 0))
+    alive = max(last_beat, start, facts.last_word.get(name, 0))
     return alive if bounds.end - alive > policy.heartbeat_ns else bounds.end
