@@ -41,8 +41,11 @@ def test_torchrun() -> None:
 
 def test_each_elastic_restart_is_an_attempt_on_kept_hardware() -> None:
     """The restart count makes the attempt new, also under a launch that the user named."""
-    found = identify({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2", "ETT_ATTEMPT": "mon", "ETT_ALLOCATED_NS": "5"},
-                     script="t", process="p")
+    found = identify(
+        {**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2", "ETT_ATTEMPT": "mon", "ETT_ALLOCATED_NS": "5"},
+        script="t",
+        process="p",
+    )
 
     assert ("mon/r2", False, None) == (found.attempt, found.released_between, found.allocated)
 
@@ -63,7 +66,9 @@ def test_slurm() -> None:
 
 def test_array_tasks_are_jobs_of_their_own() -> None:
     """Slurm gives each task of an array a job id that it changes: array and task name it."""
-    found = identify({**SLURM, "SLURM_ARRAY_JOB_ID": "88", "SLURM_ARRAY_TASK_ID": "2"}, script="t", process="p")
+    found = identify(
+        {**SLURM, "SLURM_ARRAY_JOB_ID": "88", "SLURM_ARRAY_TASK_ID": "2"}, script="t", process="p"
+    )
 
     assert ("alpha/88_2", "slurm:88_2:1") == (found.job, found.attempt)
 

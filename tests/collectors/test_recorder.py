@@ -62,15 +62,21 @@ def test_import_is_light_and_starts_nothing() -> None:
         "assert 'socket' not in names and 'asyncio' not in names\n"
     )
 
-    done = subprocess.run([sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {COLLECTORS!r})\n" + code],
-                          check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {COLLECTORS!r})\n" + code],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
 
     assert ("", 0) == (done.stderr, done.returncode)
 
 
 def test_a_run_from_start_to_end(bench: Bench) -> None:
     """Head, phases twice, steps, waits, checkpoints, end; all of it what happened, in order."""
-    records = run(bench, """
+    records = run(
+        bench,
+        """
 ett.start("dlrm", attempt="a0", rank=3, team="ads", labels={"k": "v"}, gpus=16)
 with ett.phase("checkpoint_load", step=7, work_key="sha:1", attrs={"files": 2}): pass
 ett.checkpoint_loaded(7, samples=700)
@@ -83,17 +89,34 @@ assert evaluate(1) == 2
 ett.checkpoint_committed(8, mode="async", size=5)
 ett.end()
 ett.step(9)
-""")
+""",
+    )
     head = records[0]
 
-    expected = ["open", "phase", "checkpoint", "begin", "wait", "waited", "step", "open", "phase", "checkpoint", "end"]
+    expected = [
+        "open",
+        "phase",
+        "checkpoint",
+        "begin",
+        "wait",
+        "waited",
+        "step",
+        "open",
+        "phase",
+        "checkpoint",
+        "end",
+    ]
     assert expected == kinds(records)
     assert ("dlrm", "a0", 3, 16) == (head["job"], head["attempt"], head["rank"], head["gpus"])
     assert {"team": "ads"} == head["facts"]
     phase = next(r for r in records if r["t"] == "phase" and r["phase"] == "checkpoint_load")
     opened = next(r for r in records if r["t"] == "open")
     assert (opened["span"], opened["start"], 7, "sha:1") == (
-        phase["span"], phase["start"], phase["step"], phase["work_key"])
+        phase["span"],
+        phase["start"],
+        phase["step"],
+        phase["work_key"],
+    )
     step = next(r for r in records if r["t"] == "step")
     begin = next(r for r in records if r["t"] == "begin")
     assert (begin["at"], 800) == (step["start"], step["samples"])
@@ -101,7 +124,9 @@ ett.step(9)
 
 def test_steps_tile_the_time_between_marks(bench: Bench) -> None:
     """Each step begins where the one before ended, and knows how much of it was a phase or a wait."""
-    records = run(bench, """
+    records = run(
+        bench,
+        """
 ett.start("j")
 with ett.phase("model_build"): pass
 ett.step_begin(0)
@@ -112,7 +137,8 @@ for n in range(3):
         with ett.phase("custom"): time.sleep(0.002)
     with ett.phase("upload", overlapped=True): time.sleep(0.002)
     ett.step(n)
-""")
+""",
+    )
     steps = [r for r in records if r["t"] == "step"]
     begin = next(r for r in records if r["t"] == "begin")
     saves = [r for r in records if r["t"] == "phase" and r["phase"] == "checkpoint_save_block"]
@@ -169,13 +195,17 @@ raise RuntimeError("CUDA error: an illegal memory access")
 
     assert ("seen\n", 1) == (out, trainer.returncode)
     assert "RuntimeError" in errors
-    assert {"raised": "KeyError"} == next(r for r in records if r.get("phase") == "evaluation" and "attrs" in r)["attrs"]
+    assert {"raised": "KeyError"} == next(
+        r for r in records if r.get("phase") == "evaluation" and "attrs" in r
+    )["attrs"]
     assert "RuntimeError: CUDA error" in records[-1]["error"]
 
 
 def test_nothing_raises_into_the_trainer(bench: Bench) -> None:
     """Wrong values of any kind are counted, and the trainer goes on."""
-    records = run(bench, """
+    records = run(
+        bench,
+        """
 class Odd:
     def __str__(self): raise ValueError
 ett.start(Odd(), labels=5)
@@ -189,14 +219,17 @@ for bad in (None, "x", Odd(), float("nan"), 2.5, -1):
 ett.step(7)
 ett.end(Odd()); ett.end()
 assert rec.errors > 0
-""")
+""",
+    )
 
     assert 7 in [r["n"] for r in records if r["t"] == "step"]
 
 
 def test_threads_record_whole_lines(bench: Bench) -> None:
     """Eight threads at once: every record is whole, and every span has a name of its own."""
-    records = run(bench, """
+    records = run(
+        bench,
+        """
 import threading
 ett.start("j")
 def work():
@@ -204,7 +237,8 @@ def work():
         with ett.phase("upload", overlapped=True): pass
 threads = [threading.Thread(target=work) for _ in range(8)]
 [t.start() for t in threads]; [t.join() for t in threads]
-""")
+""",
+    )
     ends = [r for r in records if r["t"] == "phase" and r["phase"] == "upload"]
 
     assert (1600, 1600) == (len(ends), len({r["span"] for r in ends}))
@@ -212,14 +246,17 @@ threads = [threading.Thread(target=work) for _ in range(8)]
 
 def test_signal_handler_may_record(bench: Bench) -> None:
     """A handler that runs in the middle of a call does not wait for its own thread."""
-    records = run(bench, """
+    records = run(
+        bench,
+        """
 import signal
 ett.start("j")
 signal.signal(signal.SIGALRM, lambda *_: ett.fault("preemption", "notice"))
 signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
 for n in range(5000): ett.step(n)
 signal.setitimer(signal.ITIMER_REAL, 0)
-""")
+""",
+    )
 
     assert 5000 == len([r for r in records if r["t"] == "step"])
     assert [r for r in records if r["t"] == "fault"]
@@ -227,7 +264,9 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 
 def test_forked_child_is_not_its_parent(bench: Bench) -> None:
     """Nothing that a child says goes into the parent's spool; it may start one of its own."""
-    run(bench, """
+    run(
+        bench,
+        """
 ett.start("j", attempt="a", rank=0)
 pid = os.fork()
 if not pid:
@@ -237,7 +276,8 @@ if not pid:
     os._exit(0)
 os.waitpid(pid, 0)
 ett.step(0)
-""")
+""",
+    )
     by_rank = {records[0]["rank"]: kinds(records) for records in spools(bench.spool)}
 
     assert {0: ["step", "exit"], 1: ["step", "end"]} == by_rank
@@ -258,7 +298,9 @@ if __name__ == "__main__":
         assert pool.map(load, range(4)) == ["NullRecorder"] * 4
     ett.step(0); ett.end()
 """)
-    trainer = bench.spawn(sys.executable, str(script), RANK="0", TORCHELASTIC_RUN_ID="r", TORCHELASTIC_RESTART_COUNT="0")
+    trainer = bench.spawn(
+        sys.executable, str(script), RANK="0", TORCHELASTIC_RUN_ID="r", TORCHELASTIC_RESTART_COUNT="0"
+    )
     _, errors = trainer.communicate(timeout=60)
 
     assert (0, "") == (trainer.returncode, errors)
@@ -274,11 +316,14 @@ def test_disabled_writes_nothing(bench: Bench) -> None:
 
 def test_start_again(bench: Bench) -> None:
     """The same attempt: the same recorder. Another one, in the same process: an attempt on kept hardware."""
-    run(bench, """
+    run(
+        bench,
+        """
 first = ett.start("j", attempt="a0")
 assert ett.start("j", attempt="a0") is first
 ett.start("j", attempt="a1"); ett.end()
-""")
+""",
+    )
     heads = {records[0]["attempt"]: records for records in spools(bench.spool)}
 
     assert "unknown" == heads["a0"][-1]["outcome"]

@@ -47,7 +47,10 @@ say(lost)
     steps = [r["n"] for r in records if r["t"] == "step"]
     lost = next(r for r in records if r["t"] == "lost")
     assert steps == [*range(len(steps) - 1), 2000]
-    assert (2001 - len(steps), "No space left on device") == (lost["n"], lost["error"].partition("] ")[2] or lost["error"])
+    assert (2001 - len(steps), "No space left on device") == (
+        lost["n"],
+        lost["error"].partition("] ")[2] or lost["error"],
+    )
 
 
 def test_read_only_disk(bench: Bench, small_disk: Path) -> None:
@@ -59,27 +62,33 @@ def test_read_only_disk(bench: Bench, small_disk: Path) -> None:
 
 def test_limit_on_the_size_of_a_file(bench: Bench) -> None:
     """RLIMIT_FSIZE: another file has room, nothing is lost."""
-    records = run(bench, """
+    records = run(
+        bench,
+        """
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 rec = ett.start("j")
 for n in range(2000): ett.step(n)
 assert rec.dropped == 0
-""")
+""",
+    )
 
     assert list(range(2000)) == [r["n"] for r in records if r["t"] == "step"]
 
 
 def test_folder_that_is_removed(bench: Bench) -> None:
     """A new file is begun in a new folder within seconds, with the head that names the process."""
-    records = run(bench, f"""
+    records = run(
+        bench,
+        f"""
 import shutil
 from ett_collector import spool
 spool.CHECK_S = 0.05
 ett.start("j"); ett.step(0)
 shutil.rmtree({str(bench.spool)!r})
 time.sleep(0.06); ett.step(1)
-""")
+""",
+    )
 
     assert ["head", "step"] == [r["t"] for r in records][:2]
     assert [1] == [r["n"] for r in records if r["t"] == "step"]
@@ -94,14 +103,18 @@ def test_no_folder_can_be_made(bench: Bench) -> None:
 
 def test_spool_over_its_limit_drops_the_oldest(bench: Bench) -> None:
     """Without any agent the spool stays bounded; what went is counted and told."""
-    run(bench, """
+    run(
+        bench,
+        """
 from ett_collector import spool
 spool.SEGMENT_BYTES = 10_000
 spool.Spool.__init__.__kwdefaults__["segment_bytes"] = 10_000
 rec = ett.start("j")
 for n in range(5000): ett.step(n)
 assert rec.dropped > 0
-""", ETT_SPOOL_BYTES="50000")
+""",
+        ETT_SPOOL_BYTES="50000",
+    )
     records = spools(bench.spool)[0]
     steps = [r["n"] for r in records if r["t"] == "step"]
 
@@ -121,6 +134,11 @@ def test_default_folder_of_somebody_else_is_not_used(bench: Bench, tmp_path: Pat
     except PermissionError:
         pytest.skip("changing the owner needs root")
 
-    run(bench, "rec = ett.start('j'); ett.step(1)\nassert rec.dropped == 2\nett.end()", TMPDIR=str(tmp_path), ETT_SPOOL_DIR="")
+    run(
+        bench,
+        "rec = ett.start('j'); ett.step(1)\nassert rec.dropped == 2\nett.end()",
+        TMPDIR=str(tmp_path),
+        ETT_SPOOL_DIR="",
+    )
 
     assert [] == list(folder.iterdir())

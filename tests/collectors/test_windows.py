@@ -20,7 +20,15 @@ def windows(marks: list[dict[str, Any]], length_s: int = 10) -> list[dict[str, A
 
 def mark(n: int, start: float, end: float, **more: int) -> dict[str, Any]:
     """A mark with times in s."""
-    return {"t": "step", "n": n, "start": int(start * S), "end": int(end * S), "wait": 0, "blocked": 0, **more}
+    return {
+        "t": "step",
+        "n": n,
+        "start": int(start * S),
+        "end": int(end * S),
+        "wait": 0,
+        "blocked": 0,
+        **more,
+    }
 
 
 def spans(found: list[dict[str, Any]]) -> list[tuple[int, int, float, float]]:

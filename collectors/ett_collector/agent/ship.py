@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 BATCH = 4000  # events
 FIRST_WAIT_S, LONGEST_WAIT_S, LONGEST_ASKED_S = 0.5, 60.0, 900.0
+FIRST_TRIPS = 4  # round trips before the first estimate is used
 MEASURE_S = 60.0  # between round trips that only measure the clock
 _TOO_MUCH = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -96,9 +97,10 @@ class Shipper:
         return self._send(batch)
 
     def _measure(self) -> float | None:
-        answer = self._post([], self._offset.value or 0)
-        if answer.status != HTTPStatus.OK or answer.body is None:
-            return self._wait_after(answer)
+        for _ in range(FIRST_TRIPS if self._offset.value is None else 1):
+            answer = self._post([], self._offset.value or 0)
+            if answer.status != HTTPStatus.OK or answer.body is None:
+                return self._wait_after(answer)
         self._measure_at = time.monotonic() + MEASURE_S
         self._failures = 0
         if self._offset.value is None:  # a service that tells no time: stamps go out as they are

@@ -1,0 +1,92 @@
+"""`ett-run`: the command's status is its own, and the agent learns it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.collectors.conftest import until
+from tests.collectors.test_recorder import spools
+
+if TYPE_CHECKING:
+    from tests.collectors.conftest import Bench
+
+RUN = (sys.executable, "-m", "ett_collector.run")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "record"),
+    [
+        ("raise SystemExit(0)", 0, {"exit_code": 0}),
+        ("raise SystemExit(3)", 3, {"exit_code": 3}),
+        ("import os; os.kill(os.getpid(), 9)", 137, {"signal": 9}),
+    ],
+)
+def test_status_is_passed_on_and_noted(bench: Bench, code: str, status: int, record: dict[str, int]) -> None:
+    """Exit codes as they are, signals as a shell would give them."""
+    run = bench.spawn(*RUN, "--job", "j", "--attempt", "a", "--", sys.executable, "-c", code)
+
+    assert status == run.wait(timeout=30)
+    last = spools(bench.spool)[0][-1]
+    assert {"t": "exit", **record} == {name: value for name, value in last.items() if name != "at"}
+
+
+def test_command_that_cannot_be_run(bench: Bench) -> None:
+    """127 and a message, like a shell; the attempt is on record as failed."""
+    run = bench.spawn(*RUN, "--job", "j", "--", "/no/such/trainer")
+    _, errors = run.communicate(timeout=30)
+
+    assert (127, True) == (run.returncode, "No such file" in errors)
+    assert 127 == spools(bench.spool)[0][-1]["exit_code"]
+
+
+def test_signals_are_passed_on(bench: Bench) -> None:
+    """A scheduler's SIGTERM reaches the trainer, which may end as it likes."""
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "print('up', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    run = bench.spawn(*RUN, "--", sys.executable, "-c", code)
+    assert run.stdout is not None
+    run.stdout.readline()
+    run.send_signal(signal.SIGTERM)
+
+    assert 7 == run.wait(timeout=30)
+
+
+def test_children_get_one_job_and_attempt(bench: Bench) -> None:
+    """The trainer below it records the same attempt, and the agent sends one start and one end for both."""
+    code = "import ett_collector as ett, sys\nett.start()\nett.step(0)\nsys.exit(3)"
+    agent = bench.agent()
+    run = bench.spawn(*RUN, "--job", "j", "--", sys.executable, "-c", code)
+    run.wait(timeout=30)
+    until(lambda: bench.receiver.of("attempt_end"))
+    bench.stop(agent)
+
+    launcher, trainer = sorted((e for e in bench.receiver.of("attempt_start")), key=lambda e: e.seq)[:2]
+    end = bench.receiver.of("attempt_end")[-1]
+    assert {("j", launcher.attempt)} == {(e.job, e.attempt) for e in (launcher, trainer, end)}
+    assert launcher.start == trainer.start
+    assert ("failed", 3, 0) == (end.body["outcome"], end.body["exit_code"], end.body["failed_rank"])
+
+
+def test_trainer_that_dies_before_it_records(bench: Bench) -> None:
+    """The attempt that never said a word has a start and an end all the same."""
+    agent = bench.agent()
+    before = time.time_ns()
+    run = bench.spawn(
+        *RUN, "--job", "j", "--attempt", "a", "--", sys.executable, "-c", "import no_such_module"
+    )
+    run.communicate(timeout=30)
+    until(lambda: bench.receiver.of("attempt_end"))
+    bench.stop(agent)
+
+    start, end = bench.receiver.of("attempt_start")[0], bench.receiver.of("attempt_end")[0]
+    assert before < (start.start or 0) < (end.start or 0) < time.time_ns()
+    assert {"outcome": "failed", "exit_code": 1, "failed_node": "node-a"} == end.body
