@@ -49,6 +49,15 @@ _OUTCOMES = {
 }
 _XID_TEXT = re.compile(r"xid[\s_:=#(]*(?:pci:[0-9a-f:.]+\)?[\s:,]*)?(\d{1,3})\b", re.IGNORECASE)
 _SIGNATURES = tuple((re.compile(pattern, re.IGNORECASE), cause) for pattern, cause in SIGNATURES)
+# Sources by precedence (taxonomy: attribution_rules); within one lot the earliest event decides.
+_PRECEDENCE = (
+    ("label",),
+    ("fault", "xid", "notice", "controller"),
+    ("outcome",),
+    ("scheduler_state",),
+    ("error",),
+    ("exit_code",),
+)
 # Causes that mask another: they decide only where nothing initiating is found.
 _CASCADES = frozenset(row[0] for row in CAUSES if row[1] == "symptom" and row[2] == "unknown")
 
@@ -159,21 +168,19 @@ def outcome_of(facts: Facts) -> str:
 
 
 def _decide(found: Sequence[Evidence], outcome: str, end: int) -> Evidence:
-    explicit = [e for e in found if e.source == "label"]
-    if explicit:
-        return explicit[0]
+    """The one evidence that decides: by precedence of its source, then the earliest."""
     initiating = [e for e in found if not e.cascade]
-    hard = [e for e in initiating if e.source in ("fault", "xid", "notice")]
-    if hard:
-        return min(hard, key=lambda e: (e.at, e.cause))
     planned = _OUTCOMES.get(outcome)
     if planned:
-        return Evidence(planned, "outcome", "established", end, outcome)
-    for source in ("controller", "scheduler_state", "error", "exit_code"):
-        for one in sorted((e for e in initiating if e.source == source), key=lambda e: (e.at, e.cause)):
-            return one
-    cascades = sorted((e for e in found if e.cascade), key=lambda e: (e.at, e.cause))
-    return cascades[0] if cascades else Evidence(UNDIAGNOSED, "none", "unknown", end, outcome)
+        initiating.append(Evidence(planned, "outcome", "established", end, outcome))
+    for sources in _PRECEDENCE:
+        several = [e for e in initiating if e.source in sources]
+        if several:
+            return min(several, key=lambda e: (e.at, e.cause))
+    cascades = [e for e in found if e.cascade]
+    said = [e for e in cascades if e.source != "silence"] or cascades
+    undiagnosed = Evidence(UNDIAGNOSED, "none", "unknown", end, outcome)
+    return min(said, key=lambda e: (e.at, e.cause), default=undiagnosed)
 
 
 def _labelled(facts: Facts, bounds: Bounds) -> Iterator[Evidence]:
