@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A shared machine has slow moments: no deadline an example. ETT_TEST_EXAMPLES=5000 looks harder.
+settings.register_profile(
+    "fleet-ett",
+    deadline=None,
+    max_examples=int(os.environ.get("ETT_TEST_EXAMPLES", "100")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("fleet-ett")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -86,6 +86,7 @@ def _kind(value: object) -> str:
         str: "a string",
         float: "a float",
         bool: "a boolean",
+        int: "an integer",
         type(None): "null",
         list: "a list",
         dict: "an object",
