@@ -123,11 +123,7 @@ def _name(name: str, value: object, cut: list[str]) -> str:
 
 def _free(text: str) -> str:
     """Free text made storable: NUL and lone surrogates become U+FFFD."""
-    return (
-        text.replace("\0", "\ufffd")
-        .encode(errors="surrogatepass")
-        .decode(errors="replace")
-    )
+    return text.replace("\0", "\ufffd").encode(errors="surrogatepass").decode(errors="replace")
 
 
 def _text(name: str, value: object, cut: list[str]) -> str:
@@ -162,11 +158,7 @@ def _rank(name: str, value: object, _cut: list[str]) -> int:
 
 
 def _code(name: str, value: object, cut: list[str]) -> int | str:
-    return (
-        _name(name, value, cut)
-        if type(value) is str
-        else _integer(name, value, -(2**31), 2**31)
-    )
+    return _name(name, value, cut) if type(value) is str else _integer(name, value, -(2**31), 2**31)
 
 
 def _outcome(name: str, value: object, _cut: list[str]) -> str:
@@ -206,10 +198,7 @@ def _labels(name: str, value: object, cut: list[str]) -> dict[str, str]:
     found = sorted(_items(name, value).items())
     if len(found) > MAX_ATTRS:
         cut.append(name)
-    return {
-        _free(k)[:MAX_NAME]: _free(_string(f"{name}.{k}", v))[:MAX_NAME]
-        for k, v in found[:MAX_ATTRS]
-    }
+    return {_free(k)[:MAX_NAME]: _free(_string(f"{name}.{k}", v))[:MAX_NAME] for k, v in found[:MAX_ATTRS]}
 
 
 def _by_node(name: str, value: object, cut: list[str]) -> dict[str, int]:
@@ -217,10 +206,7 @@ def _by_node(name: str, value: object, cut: list[str]) -> dict[str, int]:
     if not 0 < len(found) <= MAX_LIST:
         msg = f"{name} must name 1 to {MAX_LIST} nodes"
         raise Rejected(msg)
-    return {
-        _name(name, node, cut): _integer(f"{name}.{node}", n, 1, 2**31)
-        for node, n in found.items()
-    }
+    return {_name(name, node, cut): _integer(f"{name}.{node}", n, 1, 2**31) for node, n in found.items()}
 
 
 def _list(name: str, value: object) -> list[object]:
@@ -238,10 +224,7 @@ def _beats(name: str, value: object, cut: list[str]) -> list[dict[str, object]]:
     out: list[dict[str, object]] = []
     for one in _list(name, value):
         entry = _items(name, one)
-        ranks = [
-            _rank(f"{name}.ranks", r, cut)
-            for r in _list(f"{name}.ranks", entry.get("ranks", []))
-        ]
+        ranks = [_rank(f"{name}.ranks", r, cut) for r in _list(f"{name}.ranks", entry.get("ranks", []))]
         job = _name(f"{name}.job", entry.get("job"), cut)
         out.append(
             {
@@ -293,9 +276,7 @@ _PHASE: dict[str, Callable[[str, object, list[str]], object]] = {
     "attrs": _attrs,
 }
 # type -> (required, optional fields of the body with their check). Identity and stamps are checked apart.
-FIELDS: dict[
-    str, tuple[tuple[str, ...], dict[str, Callable[[str, object, list[str]], object]]]
-] = {
+FIELDS: dict[str, tuple[tuple[str, ...], dict[str, Callable[[str, object, list[str]], object]]]] = {
     "job": (
         ("job",),
         {
@@ -414,10 +395,8 @@ def decode_event(
             unknown[name] = value
         else:
             body[name] = check(name, value, cut)
-    for name, value in (
-        _attrs("unknown fields", unknown, cut).items() if unknown else ()
-    ):
-        body.setdefault(name, value)
+    if unknown:
+        _set_aside(unknown, body, cut)
     point = "ts" in required
     start = raw.get("ts" if point else "start")
     end = None if point or kind in ("job", "phase_open") else raw.get("end")
@@ -430,9 +409,7 @@ def decode_event(
         _optional(_name, "job", raw, cut),
         _optional(_name, "attempt", raw, cut),
         _optional(_rank, "rank", raw, cut),
-        None
-        if start is None
-        else _stamp("ts" if point else "start", start, clock_offset_ns, now),
+        None if start is None else _stamp("ts" if point else "start", start, clock_offset_ns, now),
         None if end is None else _stamp("end", end, clock_offset_ns, now),
         body,
     )
@@ -440,6 +417,16 @@ def decode_event(
     if cut:
         body["cut"] = sorted(set(cut))
     return event
+
+
+def _set_aside(unknown: dict[str, object], body: dict[str, Any], cut: list[str]) -> None:
+    """Keep fields that this version does not know; `cut` is our own mark on an event cut before."""
+    marked = unknown.pop("cut", None)
+    if type(marked) is list and all(type(one) is str and len(one) <= MAX_NAME for one in marked):
+        cut.extend(_free(one) for one in marked[:MAX_ATTRS])
+    for name, value in _attrs("unknown fields", unknown, cut).items():
+        if value is not None:
+            body.setdefault(name, value)
 
 
 def _optional(
@@ -455,9 +442,7 @@ def _optional(
 def _stamp(name: str, value: object, offset: int, now: int | None) -> int:
     stamp = _integer(name, value)
     if stamp - offset < YEAR_2000_NS:
-        msg = (
-            f"{name} lies before the year 2000: stamps are nanoseconds since the epoch"
-        )
+        msg = f"{name} lies before the year 2000: stamps are nanoseconds since the epoch"
         raise Rejected(msg)
     if now is not None and stamp - offset > now + DAY_NS:
         msg = f"{name} lies more than a day ahead of the service's time"
@@ -504,18 +489,12 @@ def canonical(event: Event) -> bytes:
     """
     fields = to_wire(event)
     fields["node"] = event.node
-    return json.dumps(
-        fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True
-    ).encode()
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def expand(batch: object) -> Iterator[dict[str, Any]]:
     """The rows of a bulk batch: constants once, `columns` for what varies. Raises `Rejected`."""
-    if (
-        type(batch) is not dict
-        or type(batch.get("columns")) is not dict
-        or not batch["columns"]
-    ):
+    if type(batch) is not dict or type(batch.get("columns")) is not dict or not batch["columns"]:
         msg = "a batch must be an object with columns"
         raise Rejected(msg)
     columns: dict[str, list[Any]] = batch["columns"]

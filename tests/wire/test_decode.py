@@ -145,7 +145,9 @@ def test_bulk_rows_mean_the_same_as_single_events() -> None:
     ]
 
 
-@pytest.mark.parametrize("batch", [None, {}, {"columns": {}}, {"columns": {"a": [1], "b": []}}, {"columns": {"a": 1}}])
+@pytest.mark.parametrize(
+    "batch", [None, {}, {"columns": {}}, {"columns": {"a": [1], "b": []}}, {"columns": {"a": 1}}]
+)
 def test_a_broken_batch_is_refused(batch: object) -> None:
     """Columns of different lengths are nobody's rows."""
     with pytest.raises(Rejected):
@@ -166,8 +168,12 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-fields = st.sampled_from([*STEPS, "ts", "kind", "jobs", "gpus_by_node", "labels", "attrs", "text", "outcome", "nodes"])
-kinds = st.sampled_from(["job", "attempt_start", "attempt_end", "phase", "phase_open", "steps", "fault", "heartbeat"])
+fields = st.sampled_from(
+    [*STEPS, "ts", "kind", "jobs", "gpus_by_node", "labels", "attrs", "text", "outcome", "nodes"]
+)
+kinds = st.sampled_from(
+    ["job", "attempt_start", "attempt_end", "phase", "phase_open", "steps", "fault", "heartbeat"]
+)
 
 
 @given(st.dictionaries(fields, json_values, max_size=8), kinds)
