@@ -1,8 +1,8 @@
 """The wire, version 1: the one `Event` type that collectors send and the service books.
 
-Everything that crosses the network is checked here, field by field, from one table of fields
-(`FIELDS`), so that the agent's dead-letter file, the service's quarantine and the offline reader
-refuse the same events with the same words. Standard library only.
+Everything that crosses the network is checked here, field by field, from one table (`fields.py`), so
+that the agent's dead-letter file, the service's quarantine and the offline reader refuse the same events
+with the same words. Standard library only.
 
 Units: stamps are integer nanoseconds since the epoch in UTC, durations integer nanoseconds.
 """
@@ -12,41 +12,57 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ett_collector.fields import (
+    DAY_NS,
+    FAULT_KINDS,
+    FIELDS,
+    INT_END,
+    MAX_ATTRS,
+    MAX_ATTRS_SIZE,
+    MAX_BODY,
+    MAX_EVENTS,
+    MAX_LIST,
+    MAX_NAME,
+    MAX_RANK,
+    MAX_TEXT,
+    OUTCOMES,
+    YEAR_2000_NS,
+    Rejected,
+    attrs_of,
+    integer,
+    kind_of,
+    name_of,
+    rank_of,
+    storable,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 WIRE_VERSION = 1
-MAX_EVENTS = 20_000  # events in one batch
-MAX_BODY = 16 * 1024 * 1024  # bytes of one batch, unpacked
-MAX_NAME = 200  # characters of job, attempt, node, phase, work_key, labels
-MAX_TEXT = 64 * 1024  # characters of error text
-MAX_ATTRS = 64  # keys of attrs and labels
-MAX_ATTRS_SIZE = 16 * 1024  # bytes of attrs as JSON
-MAX_RANK = 100_000
-MAX_LIST = 100_000  # nodes, heartbeat jobs, ranks
-YEAR_2000_NS = 946_684_800_000_000_000
-DAY_NS = 86_400_000_000_000
-INT_END = 2**63
-
-OUTCOMES = ("completed", "failed", "cancelled", "preempted", "resized", "unknown")
-FAULT_KINDS = (
-    "xid",
-    "ecc",
-    "oom",
-    "nccl",
-    "link",
-    "thermal",
-    "filesystem",
-    "exception",
-    "preemption",
-    "maintenance",
-    "controller",
-    "other",
-)
-
-
-class Rejected(ValueError):
-    """An event or batch that the wire refuses; `str()` is the reason shown in the quarantine."""
+__all__ = [
+    "DAY_NS",
+    "FAULT_KINDS",
+    "FIELDS",
+    "INT_END",
+    "MAX_ATTRS",
+    "MAX_ATTRS_SIZE",
+    "MAX_BODY",
+    "MAX_EVENTS",
+    "MAX_LIST",
+    "MAX_NAME",
+    "MAX_RANK",
+    "MAX_TEXT",
+    "OUTCOMES",
+    "WIRE_VERSION",
+    "YEAR_2000_NS",
+    "Event",
+    "Rejected",
+    "canonical",
+    "decode_event",
+    "expand",
+    "to_wire",
+]
 
 
 class Event(NamedTuple):
@@ -71,277 +87,6 @@ class Event(NamedTuple):
     body: Mapping[str, Any]
 
 
-def _integer(name: str, value: object, low: int = 0, end: int = INT_END) -> int:
-    if type(value) is not int:
-        msg = f"{name} must be an integer, not {_kind(value)}"
-        raise Rejected(msg)
-    if not low <= value < end:
-        msg = f"{name} is out of range: {value}"
-        raise Rejected(msg)
-    return value
-
-
-def _kind(value: object) -> str:
-    names = {
-        str: "a string",
-        float: "a float",
-        bool: "a boolean",
-        int: "an integer",
-        type(None): "null",
-        list: "a list",
-        dict: "an object",
-    }
-    return names.get(type(value), type(value).__name__)
-
-
-def _string(name: str, value: object) -> str:
-    if type(value) is not str:
-        msg = f"{name} must be a string, not {_kind(value)}"
-        raise Rejected(msg)
-    return value
-
-
-def _name(name: str, value: object, cut: list[str]) -> str:
-    text = _string(name, value)
-    if not text:
-        msg = f"{name} must not be empty"
-        raise Rejected(msg)
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            msg = f"{name} holds a lone surrogate"
-            raise Rejected(msg) from None
-    if "\0" in text:
-        msg = f"{name} holds a NUL character"
-        raise Rejected(msg)
-    if len(text) > MAX_NAME:
-        cut.append(name)
-        return text[:MAX_NAME]
-    return text
-
-
-def _free(text: str) -> str:
-    """Free text made storable: NUL and lone surrogates become U+FFFD."""
-    return text.replace("\0", "\ufffd").encode(errors="surrogatepass").decode(errors="replace")
-
-
-def _text(name: str, value: object, cut: list[str]) -> str:
-    text = _string(name, value)
-    if len(text) > MAX_TEXT:
-        cut.append(name)
-        text = text[:MAX_TEXT]
-    return _free(text)
-
-
-def _bool(name: str, value: object, _cut: list[str]) -> bool:
-    if type(value) is not bool:
-        msg = f"{name} must be true or false, not {_kind(value)}"
-        raise Rejected(msg)
-    return value
-
-
-def _count(name: str, value: object, _cut: list[str]) -> int:
-    return _integer(name, value)
-
-
-def _positive(name: str, value: object, _cut: list[str]) -> int:
-    return _integer(name, value, 1, 2**31)
-
-
-def _signed(name: str, value: object, _cut: list[str]) -> int:
-    return _integer(name, value, -(2**31), 2**31)
-
-
-def _rank(name: str, value: object, _cut: list[str]) -> int:
-    return _integer(name, value, 0, MAX_RANK)
-
-
-def _code(name: str, value: object, cut: list[str]) -> int | str:
-    return _name(name, value, cut) if type(value) is str else _integer(name, value, -(2**31), 2**31)
-
-
-def _outcome(name: str, value: object, _cut: list[str]) -> str:
-    if value not in OUTCOMES:
-        msg = f"{name} must be one of {', '.join(OUTCOMES)}"
-        raise Rejected(msg)
-    return str(value)
-
-
-def _fault_kind(name: str, value: object, _cut: list[str]) -> str:
-    text = _string(name, value)
-    return text if text in FAULT_KINDS else "other"
-
-
-def _load_or_save(name: str, value: object, _cut: list[str]) -> str:
-    if value not in ("save", "load"):
-        msg = f"{name} must be save or load"
-        raise Rejected(msg)
-    return str(value)
-
-
-def _mode(name: str, value: object, _cut: list[str]) -> str:
-    if value not in ("sync", "async"):
-        msg = f"{name} must be sync or async"
-        raise Rejected(msg)
-    return str(value)
-
-
-def _items(name: str, value: object) -> dict[str, object]:
-    if type(value) is not dict:
-        msg = f"{name} must be an object, not {_kind(value)}"
-        raise Rejected(msg)
-    return value
-
-
-def _labels(name: str, value: object, cut: list[str]) -> dict[str, str]:
-    found = sorted(_items(name, value).items())
-    if len(found) > MAX_ATTRS:
-        cut.append(name)
-    return {_free(k)[:MAX_NAME]: _free(_string(f"{name}.{k}", v))[:MAX_NAME] for k, v in found[:MAX_ATTRS]}
-
-
-def _by_node(name: str, value: object, cut: list[str]) -> dict[str, int]:
-    found = _items(name, value)
-    if not 0 < len(found) <= MAX_LIST:
-        msg = f"{name} must name 1 to {MAX_LIST} nodes"
-        raise Rejected(msg)
-    return {_name(name, node, cut): _integer(f"{name}.{node}", n, 1, 2**31) for node, n in found.items()}
-
-
-def _list(name: str, value: object) -> list[object]:
-    if type(value) is not list or len(value) > MAX_LIST:
-        msg = f"{name} must be a list of at most {MAX_LIST}"
-        raise Rejected(msg)
-    return value
-
-
-def _names(name: str, value: object, cut: list[str]) -> list[str]:
-    return [_name(name, one, cut) for one in _list(name, value)]
-
-
-def _beats(name: str, value: object, cut: list[str]) -> list[dict[str, object]]:
-    out: list[dict[str, object]] = []
-    for one in _list(name, value):
-        entry = _items(name, one)
-        ranks = [_rank(f"{name}.ranks", r, cut) for r in _list(f"{name}.ranks", entry.get("ranks", []))]
-        job = _name(f"{name}.job", entry.get("job"), cut)
-        out.append(
-            {
-                "job": job,
-                "attempt": _name(f"{name}.attempt", entry.get("attempt"), cut),
-                "ranks": ranks,
-            }
-        )
-    return out
-
-
-def _clean(value: object, depth: int = 0) -> object:
-    """Any JSON value made storable; what JSON cannot carry (NaN, infinity, too deep) becomes null."""
-    if type(value) is str:
-        return _free(value)
-    if type(value) is float:
-        return value if value - value == 0 else None
-    if type(value) is int:
-        return value if -INT_END <= value < INT_END else None
-    if type(value) is list and depth < 4:
-        return [_clean(v, depth + 1) for v in value]
-    if type(value) is dict and depth < 4:
-        return {_free(str(k)): _clean(v, depth + 1) for k, v in value.items()}
-    return value if type(value) is bool else None
-
-
-def _attrs(name: str, value: object, cut: list[str]) -> dict[str, object]:
-    found = _items(name, value)
-    kept: dict[str, object] = {}
-    size = 2
-    for key in sorted(found):
-        one = _clean(found[key])
-        size += len(key.encode(errors="replace")) + len(json.dumps(one)) + 6
-        if len(kept) == MAX_ATTRS or size > MAX_ATTRS_SIZE:
-            cut.append(name)
-            break
-        kept[_free(key)[:MAX_NAME]] = one
-    return kept
-
-
-_Check = "Callable[[str, object, list[str]], object]"
-_PHASE: dict[str, Callable[[str, object, list[str]], object]] = {
-    "phase": _name,
-    "work_key": _name,
-    "overlapped": _bool,
-    "aborted": _bool,
-    "step": _count,
-    "span": _name,
-    "attrs": _attrs,
-}
-# type -> (required, optional fields of the body with their check). Identity and stamps are checked apart.
-FIELDS: dict[str, tuple[tuple[str, ...], dict[str, Callable[[str, object, list[str]], object]]]] = {
-    "job": (
-        ("job",),
-        {
-            "name": _name,
-            "cluster": _name,
-            "team": _name,
-            "model": _name,
-            "framework": _name,
-            "labels": _labels,
-        },
-    ),
-    "attempt_start": (
-        ("job", "attempt", "ts"),
-        {
-            "gpus": _positive,
-            "gpus_by_node": _by_node,
-            "nodes": _names,
-            "world_size": _positive,
-            "released_between": _bool,
-            "labels": _labels,
-        },
-    ),
-    "attempt_end": (
-        ("job", "attempt", "ts", "outcome"),
-        {
-            "outcome": _outcome,
-            "exit_code": _signed,
-            "signal": _count,
-            "scheduler_state": _name,
-            "error": _text,
-            "failed_rank": _rank,
-            "failed_node": _name,
-        },
-    ),
-    "phase": (("job", "attempt", "rank", "phase", "start", "end"), _PHASE),
-    "phase_open": (("job", "attempt", "rank", "phase", "start", "span"), _PHASE),
-    "steps": (
-        ("job", "attempt", "rank", "first", "last", "start", "end"),
-        {
-            "first": _count,
-            "last": _count,
-            "cursor_start": _count,
-            "cursor_end": _count,
-            "unit": _name,
-            "per_optimizer_step": _positive,
-            "data_wait": _count,
-            "slowest": _count,
-        },
-    ),
-    "checkpoint": (
-        ("job", "attempt", "step", "ts", "kind"),
-        {
-            "step": _count,
-            "kind": _load_or_save,
-            "cursor": _count,
-            "mode": _mode,
-            "bytes": _count,
-        },
-    ),
-    "heartbeat": (("ts",), {"jobs": _beats}),
-    "fault": (
-        ("ts", "kind"),
-        {"kind": _fault_kind, "code": _code, "gpu": _count, "text": _text},
-    ),
-}
 _ENVELOPE = frozenset(
     {
         "type",
@@ -373,7 +118,7 @@ def decode_event(
     nothing ahead (offline). Raises `Rejected` with the reason; never anything else.
     """
     if type(raw) is not dict:
-        msg = f"an event must be an object, not {_kind(raw)}"
+        msg = f"an event must be an object, not {kind_of(raw)}"
         raise Rejected(msg)
     kind = raw.get("type")
     if type(kind) is not str or kind not in FIELDS:
@@ -402,13 +147,13 @@ def decode_event(
     end = None if point or kind in ("job", "phase_open") else raw.get("end")
     event = Event(
         kind,
-        _name("node", node, cut),
-        _name("incarnation", raw.get("incarnation", incarnation), cut),
-        _integer("seq", raw.get("seq")),
-        _integer("clock_offset_ns", clock_offset_ns, -(2**62), 2**62),
-        _optional(_name, "job", raw, cut),
-        _optional(_name, "attempt", raw, cut),
-        _optional(_rank, "rank", raw, cut),
+        name_of("node", node, cut),
+        name_of("incarnation", raw.get("incarnation", incarnation), cut),
+        integer("seq", raw.get("seq")),
+        integer("clock_offset_ns", clock_offset_ns, -(2**62), 2**62),
+        _optional(name_of, "job", raw, cut),
+        _optional(name_of, "attempt", raw, cut),
+        _optional(rank_of, "rank", raw, cut),
         None if start is None else _stamp("ts" if point else "start", start, clock_offset_ns, now),
         None if end is None else _stamp("end", end, clock_offset_ns, now),
         body,
@@ -423,8 +168,8 @@ def _set_aside(unknown: dict[str, object], body: dict[str, Any], cut: list[str])
     """Keep fields that this version does not know; `cut` is our own mark on an event cut before."""
     marked = unknown.pop("cut", None)
     if type(marked) is list and all(type(one) is str and len(one) <= MAX_NAME for one in marked):
-        cut.extend(_free(one) for one in marked[:MAX_ATTRS])
-    for name, value in _attrs("unknown fields", unknown, cut).items():
+        cut.extend(storable(one) for one in marked[:MAX_ATTRS])
+    for name, value in attrs_of("unknown fields", unknown, cut).items():
         if value is not None:
             body.setdefault(name, value)
 
@@ -440,7 +185,7 @@ def _optional(
 
 
 def _stamp(name: str, value: object, offset: int, now: int | None) -> int:
-    stamp = _integer(name, value)
+    stamp = integer(name, value)
     if stamp - offset < YEAR_2000_NS:
         msg = f"{name} lies before the year 2000: stamps are nanoseconds since the epoch"
         raise Rejected(msg)
@@ -467,13 +212,8 @@ def _consistent(event: Event) -> None:
 def to_wire(event: Event) -> dict[str, Any]:
     """The event as the object that `decode_event` took (without node, incarnation and offset)."""
     out: dict[str, Any] = {"seq": event.seq, "type": event.type}
-    for name, value in (
-        ("job", event.job),
-        ("attempt", event.attempt),
-        ("rank", event.rank),
-    ):
-        if value is not None:
-            out[name] = value
+    known = (("job", event.job), ("attempt", event.attempt), ("rank", event.rank))
+    out |= {name: value for name, value in known if value is not None}
     if event.start is not None:
         out["ts" if "ts" in FIELDS[event.type][0] else "start"] = event.start
     if event.end is not None:
