@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from ett_collector.wire import Event
 from fleet_ett.core.ledger import Books, attribute
 from fleet_ett.core.steps import StepBatch

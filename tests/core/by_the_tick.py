@@ -6,11 +6,13 @@ over ranks, of silence, and of who is blamed.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ett_collector.wire import Event
-from fleet_ett.core.policy import Policy
 from fleet_ett.core.taxonomy import DEFAULT
+
+if TYPE_CHECKING:
+    from ett_collector.wire import Event
+    from fleet_ett.core.policy import Policy
 
 START_STAGES = ("start", "schedule")
 
@@ -75,7 +77,7 @@ class Attempt:
             out.setdefault(key, {**one, "raw": (at(e), until(e))})
         return list(out.values())
 
-    def _spans(self, events: list[Event]) -> list[dict[str, Any]]:
+    def _spans(self, events: list[Event]) -> list[dict[str, Any]]:  # noqa: C901 - the rules, one by one
         closers: dict[tuple[int | None, str], Event] = {}
         plain: list[Event] = []
         for e in sorted((e for e in events if e.type == "phase"), key=lambda e: (until(e), at(e), e.seq)):

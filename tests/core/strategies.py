@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ett_collector.wire import Event, decode_event
 from hypothesis import strategies as st
+
+from ett_collector.wire import Event, decode_event
 
 T0 = 1_772_452_800_000_000_000
 JOB = "job-a"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet_ett.core.ledger import attribute
-from fleet_ett.core.policy import Policy
 from hypothesis import given
 
+from fleet_ett.core.ledger import attribute
+from fleet_ett.core.policy import Policy
 from tests.core.by_the_tick import Attempt, critical_path
 from tests.core.strategies import T0, jobs
 

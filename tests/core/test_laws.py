@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fleet_ett.core.ledger import Books, Ledger, attribute
-from fleet_ett.core.policy import Policy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet_ett.core.ledger import Books, Ledger, attribute
+from fleet_ett.core.policy import Policy
 from tests.core.strategies import JOB, T0, jobs
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ def test_every_second_has_one_heading(events: list[Event]) -> None:
     for books in ledger.attempts:
         rows = list(books.segments.rows())
         assert all(row.end > row.start for row in rows)
-        assert all(a.end == b.start for a, b in zip(rows, rows[1:], strict=False))
+        assert all(a.end == b.start for a, b in pairwise(rows))
     summary = ledger.summary
     starts = [books.summary.start for books in ledger.attempts]
     if starts:
-        end = max(NOW if summary.live else 0, max((b.summary.end or 0) for b in ledger.attempts))
+        end = max([NOW if summary.live else 0, *(b.summary.end or 0 for b in ledger.attempts)])
         assert summary.wall_ns == end - min(starts)
     for view in (summary.headings, summary.phases, summary.l2):
         assert sum(wall for wall, _ in view.values()) == summary.wall_ns

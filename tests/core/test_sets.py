@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from fleet_ett.core import cover
-from fleet_ett.core.intervals import IntervalSet
 from hypothesis import given
 from hypothesis import strategies as st
+
+from fleet_ett.core import cover
+from fleet_ett.core.intervals import IntervalSet
 
 bounds = st.tuples(st.integers(-20, 40), st.integers(0, 12)).map(lambda p: (p[0], p[0] + p[1]))
 several = st.lists(bounds, max_size=12)

@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from ett_collector.wire import (
     DAY_NS,
     MAX_NAME,
@@ -17,8 +20,6 @@ from ett_collector.wire import (
     expand,
     to_wire,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 NOW = 1_772_452_800_000_000_000
 STEPS: dict[str, Any] = {
@@ -178,11 +179,10 @@ kinds = st.sampled_from(
 
 @given(st.dictionaries(fields, json_values, max_size=8), kinds)
 def test_any_object_is_taken_or_refused(change: dict[str, Any], kind: str) -> None:
-    """Whatever is sent: an event that can be stored as JSON, or a reason; nothing else is raised."""
+    """Whatever is sent: an event that can be stored as JSON, or a refusal; nothing else is raised."""
     try:
         event = decode({**STEPS, "ts": NOW, "type": kind, **change})
-    except Rejected as reason:
-        assert str(reason)
+    except Rejected:
         return
     assert json.loads(canonical(event))["seq"] == event.seq
     assert json.dumps(to_wire(event), allow_nan=False)

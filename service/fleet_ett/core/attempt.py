@@ -32,9 +32,9 @@ from fleet_ett.core.tiles import Bounds, Names, Tiles, cut_steps, rank_items
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ett_collector.wire import Event
     from numpy.typing import NDArray
 
+    from ett_collector.wire import Event
     from fleet_ett.core.cells import Cell, Held, Work
     from fleet_ett.core.coverage import Ranges
     from fleet_ett.core.facts import Facts
@@ -136,7 +136,7 @@ def book_attempt(
     outcome = causes.outcome_of(told)
     failed = not bounds.live and outcome in ("failed", "unknown")
     track = path.job_track(told, tiles, steps, first, names, bounds, policy)
-    track = silence.fill(track, told, names, bounds, failed, policy)
+    track = silence.fill(track, told, names, bounds, policy, failed=failed)
     track = track.cut(moment for moment in (first.start, first.end) if moment is not None)
     track = track.without(policy.exclude)
     track.window = chains.rows_of(track.window)
@@ -177,7 +177,7 @@ def _bounds(told: Facts, link: Link, now: int) -> Bounds:
     return Bounds(min(told.start, end or 0), end or 0, live)
 
 
-def _summary(
+def _summary(  # noqa: PLR0913, PLR0917 - everything that an attempt came to, each of its own kind
     told: Facts,
     segments: Segments,
     bounds: Bounds,
@@ -241,7 +241,7 @@ def _first(segments: Segments, heading: str) -> int | None:
 
 
 def _overlapped(told: Facts, bounds: Bounds) -> dict[str, int]:
-    """ns of background work by phase on the rank that had most of it: reported, booked nowhere."""
+    """Ns of background work by phase on the rank that had most of it: reported, booked nowhere."""
     spans = told.spans
     rows = np.flatnonzero(spans.overlapped)
     out: dict[str, int] = {}

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-class Unbalanced(AssertionError):
+class Unbalanced(AssertionError):  # noqa: N818 - the books are unbalanced
     """The segments of an attempt do not tile its time: a bug, named with its job, never a figure."""
 
 
-def segments(  # a labelled track and all that turns it into books
+def segments(  # noqa: PLR0913, PLR0917 - a labelled track and all that turns it into books
     told: Facts,
     track: Track,
     labels: Labels,

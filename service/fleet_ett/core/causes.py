@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ett_collector.wire import Event
-
     from fleet_ett.core.facts import Facts
     from fleet_ett.core.policy import Policy
     from fleet_ett.core.tiles import Bounds

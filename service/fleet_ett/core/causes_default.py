@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# id, kind (cause, symptom, outcome), domain, owner
+# Columns: the id; cause, symptom or outcome; the domain; the owner.
 CAUSES: tuple[tuple[str, str, str, str], ...] = (
     ("gpu_uncorrectable_memory", "cause", "hardware", "hw_fleet"),
     ("gpu_memory_degrading", "symptom", "hardware", "hw_fleet"),

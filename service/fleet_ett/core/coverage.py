@@ -152,8 +152,11 @@ def _scaled(values: Ints, scale: int) -> Ints:
 
 
 def _micro(first: Ints, last: Ints, divisor: int, scale: int) -> tuple[Ints, Ints]:
-    """Micro-batches on the step axis. Counted from one (41..80 with 4 to a step are the steps 11..20)
-    unless the first window begins on a multiple of the divisor (40..79 are the steps 10..19)."""
+    """Micro-batches on the step axis.
+
+    Counted from one (41..80 with 4 to a step are the steps 11..20), unless the first window begins on a
+    multiple of the divisor (40..79 are the steps 10..19).
+    """
     unit = scale // divisor
     from_zero = int(first[0]) % divisor == 0
     if from_zero:

@@ -57,14 +57,8 @@ class Deliveries:
                 newest = stamp - event.clock_offset_ns
             if event.job is not None and event.attempt is not None and event.type != "heartbeat":
                 self._own(event, self._place(event.job, event.attempt, touched))
-            elif event.type == "heartbeat":
-                self._beat(event, touched)
-            elif event.type == "job":
-                self.meta.setdefault(event.job or "", []).append(event)
-                self.jobs.setdefault(event.job or "", {})
-            elif event.type == "fault":
-                self.faults.append(event)
-                touched.update(self._near(event))
+            else:
+                self._shared(event, touched)
         self.newest = newest
         for event in delivered.conflicted:
             if event.job is not None and event.attempt is not None:
@@ -72,6 +66,17 @@ class Deliveries:
         for job, name in touched:
             self.jobs[job][name].additions += 1
         return touched
+
+    def _shared(self, event: Event, touched: set[tuple[str, str]]) -> None:
+        """What belongs to no single attempt."""
+        if event.type == "heartbeat":
+            self._beat(event, touched)
+        elif event.type == "job":
+            self.meta.setdefault(event.job or "", []).append(event)
+            self.jobs.setdefault(event.job or "", {})
+        elif event.type == "fault":
+            self.faults.append(event)
+            touched.update(self._near(event))
 
     def _place(self, job: str, attempt: str, touched: set[tuple[str, str]]) -> _Attempt:
         touched.add((job, attempt))

@@ -17,9 +17,9 @@ from fleet_ett.core.taxonomy import LOAD, STEP
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ett_collector.wire import Event
     from numpy.typing import NDArray
 
+    from ett_collector.wire import Event
     from fleet_ett.core.identity import Delivered
     from fleet_ett.core.steps import Steps
 

@@ -70,7 +70,7 @@ def goodput(attempts: Sequence[AttemptBooks]) -> Goodput:
     out = Goodput()
     windows = [_expanded(books.windows) for books in attempts]
     sampled = all(bool(w.where.sampled.all()) for w in windows)
-    positions = [_positions(w, sampled) for w in windows]
+    positions = [_positions(w, sampled=sampled) for w in windows]
     borders, reached = _later(windows, positions)
     median = _median_step(windows)
     for k, books in enumerate(attempts):
@@ -110,7 +110,7 @@ def _expanded(w: Windows) -> Windows:
     )
 
 
-def _positions(windows: Windows, sampled: bool) -> Position:
+def _positions(windows: Windows, *, sampled: bool) -> Position:
     where = windows.where
     return (where.from_, where.to) if sampled else (where.low, where.high)
 
@@ -178,7 +178,7 @@ def _attempt(
     completed = int(w.end[rows].max()) if len(rows) else None
     over = not books.summary.live and (border is not None or books.summary.outcome != "completed")
     for row in np.flatnonzero(w.window < 0).tolist():
-        out.add(_bucket(w, row, lost_since, completed, over), int(length[row]))
+        out.add(_bucket(w, row, lost_since, completed, over=over), int(length[row]))
 
 
 def _lost(w: Windows, position: Position, border: Fraction | None) -> Ints:
@@ -239,6 +239,7 @@ def _bucket(
     row: int,
     lost_since: int | None,
     completed: int | None,
+    *,
     over: bool,
 ) -> str:
     """The bucket of a piece of time outside steps."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ett_collector.wire import Event, canonical
-
 from fleet_ett.core.steps import StepBatch
 
 if TYPE_CHECKING:
@@ -76,13 +75,14 @@ def _separable(batches: list[StepBatch], events: list[Event]) -> tuple[list[Step
         spans.sort()
         reach, holder = -1, -1
         for low, high, i in spans:
-            if high < low:
+            end = high
+            if high < low:  # not in order: the batch may hold an identity twice
                 mixed.add(i)
-                high = int(batches[i].seq.max())
+                end = int(batches[i].seq.max())
             if low <= reach:
                 mixed.update((i, holder))
-            if high > reach:
-                reach, holder = high, i
+            if end > reach:
+                reach, holder = end, i
     _single_events(batches, ranges, events, mixed)
     rows = [event for i in mixed for event in batches[i].events()]
     return [batch for i, batch in enumerate(batches) if i not in mixed], rows

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ett_collector.wire import Event
-
     from fleet_ett.core.policy import Policy
     from fleet_ett.core.summary import AttemptSummary, Pair
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ett_collector.wire import Event
-
     from fleet_ett.core.steps import StepBatch
 
 __all__ = [

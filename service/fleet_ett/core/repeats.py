@@ -142,7 +142,7 @@ def _flags(facts: Facts, steps: Steps, where: Ranges, base: Coverage, record: sl
     if where.unit_unclear:
         facts.flag("step_unit_changed")
     some, every = bool(where.sampled.any()), bool(where.sampled.all())
-    if some and (not every or base.uncounted) or (not every and base.samples):
+    if (some and (not every or base.uncounted)) or (not every and base.samples):
         facts.flag("no_samples", amount=int((~where.sampled).sum()))
     low, high = where.low[record], where.high[record]
     reached = base.steps_end()

@@ -29,10 +29,14 @@ def fill(
     facts: Facts,
     names: Names,
     bounds: Bounds,
-    failed: bool,
     policy: Policy,
+    *,
+    failed: bool,
 ) -> Track:
-    """The track made whole over [bounds.start, bounds.end)."""
+    """The track made whole over [bounds.start, bounds.end).
+
+    `failed`: the attempt ended without success, so that silence up to its end is a stall.
+    """
     low = np.concatenate((np.array([bounds.start], dtype=np.int64), track.end))
     high = np.concatenate((track.start, np.array([bounds.end], dtype=np.int64)))
     holes = np.flatnonzero(high > low)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from ett_collector.wire import Event
 
 if TYPE_CHECKING:
