@@ -7,6 +7,7 @@ alembic.ini: `fleet-ett migrate` is the way in.
 from __future__ import annotations
 
 from alembic import context
+
 from fleet_ett.postgres.tables import metadata
 
 context.configure(

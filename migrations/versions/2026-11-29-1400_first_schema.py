@@ -120,6 +120,7 @@ CREATE TABLE marks (
     mark_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job_id bigint NOT NULL,
     attempt_id integer,
+    node text,
     first_ns bigint,
     last_ns bigint,
     marked_ns bigint NOT NULL
@@ -261,12 +262,14 @@ NAMES = (
 
 
 def upgrade() -> None:
+    """Make the tables."""
     # a migration that cannot have its locks gives up instead of stopping everybody behind it
     op.execute("SET LOCAL lock_timeout = '5s'")
     op.execute(TABLES)
 
 
 def downgrade() -> None:
+    """Drop them with what they hold."""
     op.execute("SET LOCAL lock_timeout = '5s'")
     for name in NAMES:
         op.execute(f"DROP TABLE {name}")

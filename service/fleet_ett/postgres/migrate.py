@@ -91,7 +91,9 @@ def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    config.set_main_option("file_template", "%%(year)d-%%(month).2d-%%(day).2d-%%(hour).2d%%(minute).2d_%%(slug)s")
+    config.set_main_option(
+        "file_template", "%%(year)d-%%(month).2d-%%(day).2d-%%(hour).2d%%(minute).2d_%%(slug)s"
+    )
     return config
 
 

@@ -126,8 +126,8 @@ nodes = Table(
 
 # Raw and immutable, partitioned by RANGE (start_ns) at UTC days. `start_ns`, `end_ns` are corrected (stamp minus
 # clock_offset_ns). `digest` is of the canonical bytes: two events of one identity that differ are both kept, and
-# the core decides. A heartbeat stands under job 0 (its node) and once under each attempt that it names; so does a
-# fault without a job, under job 0 alone. `unit`: 1 optimizer_step, 2 micro_batch, null any other (then in `body`).
+# the core decides. A heartbeat stands once under each attempt that it names; one that names none under job 0, a
+# fault without a job under job -1. `unit`: 1 optimizer_step, 2 micro_batch, null any other (then in `body`).
 # `body`: the fields that have no column here, compact JSON text.
 events = Table(
     "events",
@@ -168,14 +168,16 @@ job_facts = Table(
     PrimaryKeyConstraint("job_id", "source_id", "seq", "digest"),
 )
 
-# What came and is not booked yet: appended by ingest, consumed by the worker. A null attempt: the job as a whole.
-# The oldest `marked_ns` (service clock) tells how far the books are behind.
+# What came and is not booked yet: appended by ingest, consumed by the worker, so that ingest never waits for it.
+# With `node` (and job 0): whatever that node worked for at `first_ns`. With a job alone: the job as a whole, and
+# those of its attempts that `first_ns` concerns. The oldest `marked_ns` (service clock) is the books' lag.
 marks = Table(
     "marks",
     metadata,
     Column("mark_id", BigInteger, Identity(always=True), primary_key=True),
     Column("job_id", BigInteger, nullable=False),
     Column("attempt_id", Integer),
+    Column("node", Text),
     Column("first_ns", BigInteger),
     Column("last_ns", BigInteger),
     Column("marked_ns", BigInteger, nullable=False),

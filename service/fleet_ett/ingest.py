@@ -1,0 +1,222 @@
+"""The use case of `POST /v1/events`: a parsed body becomes checked events, and they are stored once.
+
+One bad event never sinks its batch: it is refused by its position with a reason, and its neighbours are
+stored. Who speaks is the envelope's node; an event cannot speak for another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ett_collector.wire import INT_END, MAX_EVENTS, MAX_NAME, Event, Rejected, decode_event, expand
+from fleet_ett.errors import Invalid, TooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_OFFSET_NS = 2**62
+_NO_COLUMNS: dict[str, list[object]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Who sent a batch: the node, this life of its agent, and the agent's version."""
+
+    node: str
+    incarnation: str
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One event that was not taken. `position` counts from 0: the rows of `events`, then those of `batches`."""
+
+    position: int
+    seq: int | None
+    reason: str
+    event: object
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One body, checked. `clock_offset_ns`: node minus service."""
+
+    agent: Agent
+    clock_offset_ns: int
+    events: list[Event] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.events) + len(self.refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of a batch. `accepted` events are new; `conflicts` of them share another one's identity.
+
+    `refused`: events that only the store could refuse (older than what it keeps).
+    """
+
+    accepted: int = 0
+    duplicates: int = 0
+    conflicts: int = 0
+    refused: tuple[Refused, ...] = ()
+
+
+class Store(Protocol):
+    """Stores a batch, once; durable when it returns."""
+
+    def __call__(self, batch: Batch, *, now: int) -> Stored:
+        """Raises `Unavailable` when the batch could not be stored: the sender keeps it."""
+        ...
+
+
+def ingest(body: object, store: Store, *, now: int) -> dict[str, Any]:
+    """Check and store one parsed body; the answer for its sender. `now` is the service's time in ns.
+
+    Raises `Invalid` for a body that cannot be read as a batch, `TooLarge` for one of too many events, and
+    what `store` raises.
+    """
+    batch = decode_batch(body, now=now)
+    stored = store(batch, now=now)
+    refused = sorted((*batch.refused, *stored.refused), key=lambda one: one.position)
+    return {
+        "accepted": stored.accepted,
+        "duplicates": stored.duplicates,
+        "quarantined": [{"index": one.position, "seq": one.seq, "reason": one.reason} for one in refused],
+        "server_time": now,
+    }
+
+
+def decode_batch(body: object, *, now: int | None) -> Batch:
+    """Check a parsed body. Raises `Invalid` or `TooLarge` for what concerns the body as a whole."""
+    envelope = _object("the body", body)
+    rows, batches = _list("events", envelope), _list("batches", envelope)
+    if len(rows) + sum(map(_size, batches)) > MAX_EVENTS:
+        msg = f"a batch holds at most {MAX_EVENTS} events"
+        raise TooLarge(msg)
+    batch = Batch(_agent(envelope.get("agent")), _offset(envelope.get("clock_offset_ns")))
+    for position, raw in enumerate(_all(rows, batches)):
+        try:
+            batch.events.append(_event(raw, batch, now))
+        except Rejected as reason:
+            batch.refused.append(Refused(position, _seq(raw), str(reason), _shown(raw)))
+    return batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A bulk batch whose rows cannot be told apart."""
+
+    batch: object
+    reason: str
+
+
+def _all(rows: list[object], batches: list[object]) -> Iterator[object]:
+    yield from rows
+    for one in batches:
+        try:
+            yield from expand(one)
+        except Rejected as reason:
+            yield _Unreadable(one, str(reason))
+
+
+def _event(raw: object, batch: Batch, now: int | None) -> Event:
+    if isinstance(raw, _Unreadable):
+        raise Rejected(raw.reason)
+    agent = batch.agent
+    if type(raw) is dict:
+        _check_names(raw)
+        if raw.get("node", agent.node) != agent.node:
+            msg = "node is not the one that sends: an agent speaks for its own node"
+            raise Rejected(msg)
+    return decode_event(
+        raw,
+        node=agent.node,
+        incarnation=agent.incarnation,
+        clock_offset_ns=batch.clock_offset_ns,
+        now=now,
+    )
+
+
+def _check_names(value: object) -> None:
+    """Names of fields are text: msgpack would allow any value."""
+    if type(value) is dict:
+        for name, one in value.items():
+            if type(name) is not str:
+                msg = f"the names of fields must be strings, not {type(name).__name__}"
+                raise Rejected(msg)
+            if type(one) is dict or type(one) is list:
+                _check_names(one)
+    elif type(value) is list:
+        for one in value:
+            if type(one) is dict or type(one) is list:
+                _check_names(one)
+
+
+def _shown(raw: object) -> object:
+    return raw.batch if isinstance(raw, _Unreadable) else raw
+
+
+def _seq(raw: object) -> int | None:
+    seq = raw.get("seq") if isinstance(raw, dict) else None
+    return seq if type(seq) is int and 0 <= seq < INT_END else None
+
+
+def _size(batch: object) -> int:
+    """How many events a bulk batch holds, before anything is made of it."""
+    columns = batch.get("columns") if isinstance(batch, dict) else None
+    columns = columns if isinstance(columns, dict) else _NO_COLUMNS
+    return max((len(column) for column in columns.values() if isinstance(column, list)), default=1)
+
+
+def _agent(said: object) -> Agent:
+    agent = _object("agent", said)
+    version = agent.get("version")
+    return Agent(
+        _identity("agent.node", agent.get("node")),
+        _identity("agent.incarnation", agent.get("incarnation")),
+        None if version is None else _identity("agent.version", version),
+    )
+
+
+def _identity(name: str, value: object) -> str:
+    if type(value) is not str or not 0 < len(value) <= MAX_NAME:
+        msg = f"{name} must be a string of 1 to {MAX_NAME} characters"
+        raise Invalid(msg)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        msg = f"{name} holds a lone surrogate"
+        raise Invalid(msg) from None
+    if "\0" in value:
+        msg = f"{name} holds a NUL character"
+        raise Invalid(msg)
+    return value
+
+
+def _offset(value: object) -> int:
+    if value is None:
+        return 0
+    if type(value) is not int or abs(value) > MAX_OFFSET_NS:
+        msg = "clock_offset_ns must be an integer number of nanoseconds"
+        raise Invalid(msg)
+    return value
+
+
+def _object(name: str, value: object) -> dict[str, Any]:
+    if type(value) is not dict:
+        msg = f"{name} must be an object"
+        raise Invalid(msg)
+    return value
+
+
+def _list(name: str, envelope: dict[str, Any]) -> list[object]:
+    value = envelope.get(name)
+    if value is None:
+        return []
+    if type(value) is not list:
+        msg = f"{name} must be a list"
+        raise Invalid(msg)
+    return value
