@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fleet_ett.core import spans as span_columns
 from fleet_ett.core import steps as step_columns
 from fleet_ett.core.taxonomy import LOAD, STEP
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ett_collector.wire import Event
     from fleet_ett.core.identity import Delivered
+    from fleet_ett.core.spans import Spans
     from fleet_ett.core.steps import Steps
 
     Ints = NDArray[np.int64]
@@ -31,26 +33,6 @@ CLOCK_SKEW_NS = 1_000_000_000  # an offset from here on is shown as a quality fl
 def at(event: Event) -> int:
     """The event's own time on the service's clock (ns)."""
     return (event.start or 0) - event.clock_offset_ns
-
-
-@dataclass(slots=True)
-class Spans:
-    """Phases of all ranks as columns (ns, codes into `Facts.phases`, `Facts.nodes`, `Facts.keys`).
-
-    `end` is -1 for a span that nobody closed. `key` is -1 without a work key.
-    """
-
-    rank: Ints
-    node: Ints
-    start: Ints
-    end: Ints
-    phase: Ints
-    key: Ints
-    overlapped: NDArray[np.bool_]
-    aborted: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.rank)
 
 
 @dataclass(slots=True)
@@ -136,7 +118,7 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
     keys = sorted({event.body["work_key"] for event in spoken if "work_key" in event.body})
     work_keys = {key: i for i, key in enumerate(keys)}
     flags: list[dict[str, Any]] = []
-    spans = _spans(
+    spans = span_columns.gather(
         kinds.get("phase", []),
         kinds.get("phase_open", []),
         nodes,
@@ -270,59 +252,3 @@ def _quality(facts: Facts, delivered: Delivered, own: list[Event]) -> None:
         jump = event.body.get("attrs", {}).get("clock_jump_ns")
         if jump:
             facts.flag("clock_jump", rank=event.rank, node=event.node, amount=jump)
-
-
-def _spans(
-    phases: list[Event],
-    opens: list[Event],
-    nodes: dict[str, int],
-    phase_names: dict[str, int],
-    work_keys: dict[str, int],
-    flags: list[dict[str, Any]],
-) -> Spans:
-    closing: dict[tuple[int | None, str], Event] = {}
-    dropped: set[int] = set()
-    for event in phases:
-        span = event.body.get("span")
-        if span is None:
-            continue
-        key = (event.rank, span)
-        other = closing.setdefault(key, event)
-        if other is not event:  # closed twice: the earlier end
-            flags.append({"flag": "conflict", "rank": event.rank, "node": event.node})
-            kept, lost = sorted(
-                (other, event),
-                key=lambda e: ((e.end or 0) - e.clock_offset_ns, at(e), e.seq),
-            )[:2]
-            closing[key] = kept
-            dropped.add(id(lost))
-    if dropped:
-        phases = [event for event in phases if id(event) not in dropped]
-    still_open = {
-        (e.rank, e.body["span"]): e for e in sorted(opens, key=lambda e: (at(e), e.seq), reverse=True)
-    }
-    phases = phases + [event for key, event in still_open.items() if key not in closing]
-    n = len(phases)
-    extra = [(i, event.body) for i, event in enumerate(phases) if len(event.body) > 1]
-    key_column = np.full(n, -1, dtype=np.int64)
-    overlapped = np.zeros(n, dtype=bool)
-    aborted = np.zeros(n, dtype=bool)
-    for i, body in extra:
-        if "work_key" in body:
-            key_column[i] = work_keys[body["work_key"]]
-        overlapped[i] = body.get("overlapped", False)
-        aborted[i] = body.get("aborted", False)
-
-    def column(values: Iterable[int]) -> Ints:
-        return np.fromiter(values, dtype=np.int64, count=n)
-
-    return Spans(
-        rank=column(event.rank or 0 for event in phases),
-        node=column(nodes[event.node] for event in phases),
-        start=column((event.start or 0) - event.clock_offset_ns for event in phases),
-        end=column(-1 if event.end is None else event.end - event.clock_offset_ns for event in phases),
-        phase=column(phase_names[event.body["phase"]] for event in phases),
-        key=key_column,
-        overlapped=overlapped,
-        aborted=aborted,
-    )

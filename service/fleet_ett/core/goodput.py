@@ -190,7 +190,8 @@ def _lost(w: Windows, position: Position, border: Fraction | None) -> Ints:
         again[first : last - 1] = later[1:]
     if border is not None:
         again = np.minimum(again, int(border * w.where.scale))
-    return np.maximum(high - np.maximum(again, low), 0)
+    lost: Ints = np.maximum(high - np.maximum(again, low), 0)
+    return lost
 
 
 def _rank_blocks(rank: Ints) -> list[tuple[int, int]]:

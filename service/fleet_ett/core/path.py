@@ -113,7 +113,7 @@ def _rungs(tiles: Tiles, names: Names, policy: Policy) -> Ints:
         return UNREPORTED if phase.heading == "unknown" else BLOCKING
 
     by_code = np.array([rung(name) for name in names.names], dtype=np.int64)
-    rungs = by_code[tiles.phase]
+    rungs: Ints = by_code[tiles.phase]
     rungs[tiles.window >= 0] = STEPS
     rungs[tiles.in_flight] = STEPS + 1
     return rungs
@@ -156,7 +156,8 @@ def _ahead(track: Track, rung: Ints, starts: Ints, ends: Ints, rungs: Ints) -> T
 
 def _inside(track: Track, rung: Ints, level: int, points: Ints) -> Ints:
     row = np.searchsorted(track.start, points, side="right") - 1
-    return points[(row >= 0) & (rung[row] == level)]
+    inside: Ints = points[(row >= 0) & (rung[row] == level)]
+    return inside
 
 
 def _dead(facts: Facts, rank: Ints, last_word: Ints) -> NDArray[np.bool_]:
