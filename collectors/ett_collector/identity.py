@@ -19,8 +19,8 @@ FACTS = ("name", "cluster", "team", "model", "framework")  # what a `job` event 
 class Identity(NamedTuple):
     """Who records. `gpus` counts the whole attempt, `gpus_on_node` this node; `allocated` is wall ns or None.
 
-    `released_between`: whether the hardware was given back before this attempt; None is unknown.
-    `launched`: a launcher started this process for training (and not a notebook or a shell, long before).
+    `launched_at` (wall ns) is when an `ett-run` above this process began. `released_between`: whether the hardware was given back before this attempt; None is unknown.
+    `by_launcher`: a launcher started this process for training (and not a notebook or a shell, long before).
     """
 
     job: str
@@ -30,8 +30,9 @@ class Identity(NamedTuple):
     gpus: int | None = None
     gpus_on_node: int | None = None
     allocated: int | None = None
+    launched_at: int | None = None
     released_between: bool | None = None
-    launched: bool = False
+    by_launcher: bool = False
 
 
 def identify(environ: Mapping[str, str], *, script: str, process: str) -> Identity:
@@ -52,10 +53,14 @@ def identify(environ: Mapping[str, str], *, script: str, process: str) -> Identi
         world_size=world,
         gpus=_number(environ, "ETT_GPUS"),
         gpus_on_node=_number(environ, "ETT_GPUS_ON_NODE", "SLURM_GPUS_ON_NODE") or local,
-        allocated=_number(environ, "ETT_ALLOCATED_NS") if not restarts else None,
+        # a restart inside a run has begun with its processes, and not with the run
+        allocated=_number(environ, "ETT_ATTEMPT_ALLOCATED_NS") if not restarts else None,
+        launched_at=_number(environ, "ETT_ATTEMPT_LAUNCHED_NS") if not restarts else None,
         # torchelastic starts new workers on the nodes that it has
         released_between=False if restarts else None,
-        launched=any(name in environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "ETT_ALLOCATED_NS")),
+        by_launcher=any(
+            name in environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "ETT_ATTEMPT_LAUNCHED_NS")
+        ),
     )
 
 

@@ -167,13 +167,13 @@ def _micro(first: Ints, last: Ints, divisor: int, scale: int) -> tuple[Ints, Int
 def covered(where: Ranges, before: Coverage, rows: slice) -> tuple[Ints, Ints]:
     """How much of each window was trained on before: (part, whole) in samples or in scaled steps."""
     low, high, sampled = where.low[rows], where.high[rows], where.sampled[rows]
-    by_steps = before.uncounted.covered(low, high)
-    if not sampled.all():
+    any_sampled = bool(sampled.any())
+    part = (before.uncounted if any_sampled else before.steps()).covered(low, high)
+    whole = high - low
+    if any_sampled:
         alone = ~sampled
-        both = before.steps()
-        by_steps[alone] = both.covered(low[alone], high[alone])
-    part, whole = by_steps, high - low
-    if sampled.any():
+        part[alone] = before.steps().covered(low[alone], high[alone])
+        by_steps = part
         mine = np.flatnonzero(sampled)
         from_, to = where.from_[rows][mine], where.to[rows][mine]
         by_samples = before.samples.covered(from_, to)

@@ -138,6 +138,9 @@ def _column(parts: list[Ints | None], sizes: list[int]) -> Ints | None:
     """One column from several batches; -1 where a batch lacks it, None when all do."""
     if all(part is None for part in parts):
         return None
+    first = parts[0]
+    if first is not None and all(p is not None and p.strides == (0,) and p[0] == first[0] for p in parts):
+        return constant(int(first[0]), sum(sizes))
     full = [
         np.full(n, -1, dtype=np.int64) if part is None else part for part, n in zip(parts, sizes, strict=True)
     ]

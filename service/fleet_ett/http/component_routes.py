@@ -15,7 +15,7 @@ from fleet_ett.errors import NotFound
 from fleet_ett.http.answers import answer, cut, page_of
 from fleet_ett.http.books import Books
 from fleet_ett.http.figures import number
-from fleet_ett.http.losses import held_in, with_share
+from fleet_ett.http.losses import held_in, held_scope, with_share
 from fleet_ett.http.openapi import READS, READS_ONE
 from fleet_ett.http.questions import ComponentQuery, PagedQuery
 from fleet_ett.http.schemas import ComponentPage, ComponentRow, Listing
@@ -64,7 +64,7 @@ def get_component(
     """Direct and induced loss, its trend, and the jobs and nodes where it lost most."""
     whole = query.scope()
     scope = replace(whole, filters=replace(whole.filters, component=(name,)))
-    groups = {"phases": "phase", "causes": "cause", "trend": query.trend, "worst_jobs": "job"}
+    groups = {"phases": "phase", "causes": "cause", "worst_jobs": "job"}
     with open_books() as books:
         gpu_ns = number(held_in(books, whole), "gpu_ns")
         found = _components(books, whole, gpu_ns).get(name)
@@ -72,8 +72,8 @@ def get_component(
             msg = f"there is no component {name[:200]!r}; /v1/components lists them"
             raise NotFound(msg)
         lost = {part: with_share(books.lost_time(scope, (by,), ALL), gpu_ns) for part, by in groups.items()}
+        trend = _trend(books, whole, scope, query.trend)
         nodes, _ = cut(request, books.nodes(scope, Page(query.worst)), query.worst)
-    trend = [{"start": row.pop(query.trend)} | row for row in lost["trend"]]
     page = ComponentPage.model_validate(
         found.model_dump()
         | {
@@ -96,6 +96,18 @@ def _components(books: Reads, scope: Scope, gpu_ns: int) -> dict[str, ComponentR
         figures: Row = {column: _amount(lost.get(name, {}), column) for column in COLUMNS}
         figures["direct_share"] = ett(_amount(figures, "direct_gpu_ns"), gpu_ns)
         out[name] = ComponentRow.model_validate({"component": name, "owner": owners.get(name, name)} | figures)
+    return out
+
+
+def _trend(books: Reads, whole: Scope, scope: Scope, step: str) -> list[Row]:
+    """Loss by period, each as a share of what that period held; also periods in which nothing was lost."""
+    held = {number(row, step): number(row, "gpu_ns") for row in books.ett(held_scope(whole), (step,), ALL)}
+    lost = {number(row, step): row for row in books.lost_time(scope, (step,), ALL)}
+    out: list[Row] = []
+    for start in sorted({*held, *lost}):
+        row: Row = {column: _amount(lost.get(start, {}), column) for column in COLUMNS}
+        share = ett(_amount(row, "direct_gpu_ns"), held.get(start, 0))
+        out.append(row | {"start": start, "direct_share": share})
     return out
 
 

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 def held_in(books: Reads, scope: Scope) -> Row:
     """What the scope's jobs held in all: the denominator of shares, whatever part of it is shown."""
-    whole = replace(scope, filters=replace(scope.filters, component=(), phase=(), cause=()))
-    return books.ett(whole, (), Page(1))[0]
+    return books.ett(held_scope(scope), (), Page(1))[0]
+
+
+def held_scope(scope: Scope) -> Scope:
+    """The scope without the filters that choose parts of a job's time."""
+    return replace(scope, filters=replace(scope.filters, component=(), phase=(), cause=()))
 
 
 def with_share(rows: Sequence[Row], gpu_ns: int) -> list[Row]:
