@@ -15,7 +15,12 @@ WINDOWS: dict[str, int] = {
     "7d": 7 * 24 * 3_600_000_000_000,
     "30d": 30 * 24 * 3_600_000_000_000,
 }
-# Upper bounds (s) of the histograms of start, recovery and detection.
+# The window of the data quality gauge.
+QUALITY_WINDOW = "24h"
+# Histograms, kept as counters: labels cluster and `le` (a bound of BUCKETS_S as text, "+Inf" for all of them,
+# "sum" for the sum in ns). Cumulative, as Prometheus has them.
+DURATIONS = ("time_to_start_seconds", "time_to_recover_seconds", "detection_seconds")
+# Upper bounds (s).
 BUCKETS_S = (1, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleet_ett.core.ratios import ett
+from fleet_ett.core.taxonomy import HEADINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,13 @@ def pairs(value: object) -> dict[str, tuple[int, int]]:
     return {name: (int(wall), int(gpu)) for name, (wall, gpu) in sorted(value.items())}
 
 
+def every_heading(sums: object) -> dict[str, int]:
+    """Amounts by heading: all of the contract, with 0 where nothing was booked, then custom ones."""
+    assert isinstance(sums, dict)
+    custom = sorted(name for name in sums if name not in HEADINGS)
+    return {name: int(sums.get(name, 0)) for name in (*HEADINGS, *custom)}
+
+
 def with_parts(row: Row) -> Row:
     """A row of sums with its provisional part: what is held and not settled."""
     return row | {
@@ -46,6 +54,8 @@ def fleet_figures(row: Row) -> Row:
         "ett_gpu_weighted": by_gpu,
         "ett_wall_weighted": ett(number(row, "productive_wall_ns"), number(row, "wall_ns")),
         "ett_settled": settled,
+        "headings": every_heading(row["headings"]),
+        "gpu_headings": every_heading(row["gpu_headings"]),
     }
     return {name: value for name, value in row.items() if not name.startswith("settled_productive")}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fleet_ett.core.ratios import ett
-from fleet_ett.http.figures import job_figures, number, pairs, with_parts
+from fleet_ett.http.figures import every_heading, job_figures, number, pairs, with_parts
 from fleet_ett.http.incident_rows import incident_row
 from fleet_ett.http.job_schemas import (
     Amount,
@@ -45,8 +45,8 @@ def job_ledger(
         ett=ett(_total(productive, "wall_ns"), wall),
         ett_gpu_weighted=ett(_total(productive, "gpu_ns"), gpu),
         ett_settled=ett(_total(productive, "settled_wall_ns"), settled),
-        headings=_sums(cells, "heading", "wall_ns"),
-        gpu_headings=_sums(cells, "heading", "gpu_ns"),
+        headings=every_heading(_sums(cells, "heading", "wall_ns")),
+        gpu_headings=every_heading(_sums(cells, "heading", "gpu_ns")),
         phases=_sums(cells, "phase", "wall_ns"),
         components=_losses(losses),
         settled_ns=settled,
@@ -71,8 +71,8 @@ def job_detail(
     return JobDetail.model_validate(
         figures
         | {
-            "headings": _sums(cells, "heading", "wall_ns"),
-            "gpu_headings": _sums(cells, "heading", "gpu_ns"),
+            "headings": every_heading(_sums(cells, "heading", "wall_ns")),
+            "gpu_headings": every_heading(_sums(cells, "heading", "gpu_ns")),
             "phases": {name: wall for name, (wall, _) in pairs(told.get("phases", {})).items()},
             "components": _job_losses(told),
             "l1": Identity.model_validate(metrics["l1"]) if metrics else None,

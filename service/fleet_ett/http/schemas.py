@@ -206,6 +206,7 @@ class IncidentRow(Answer):
     team: str
     model: str
     at: int = Field(examples=[EXAMPLE_NS])
+    outcome: str = Field(examples=["failed"], description="What the scheduler or launcher called the end.")
     cause: str = Field(examples=["gpu_off_bus"])
     kind: str = Field(examples=["infra"], description="infra, user, planned or unknown.")
     component: str = Field(examples=["hw_fleet"])
@@ -221,6 +222,7 @@ class IncidentRow(Answer):
     wall_ns: int = Field(description="Stall, gap, restart and replay together.")
     gpu_ns: int
     detection_ns: int | None
+    replayed_steps: int | None = Field(description="Steps trained again; null where the step unit is unknown.")
     rolled_back_to: int | None = Field(description="The step of the checkpoint that the next attempt loaded.")
 
 
@@ -270,12 +272,12 @@ class QuarantineRow(Answer):
 
     id: int
     received: int
-    node: str | None
-    incarnation: str | None
+    node: str
+    incarnation: str
     seq: int | None
-    position: int | None = Field(description="Its place in the batch, from 0.")
+    position: int = Field(description="Its place in the batch, from 0.")
     reason: str
-    event: object
+    event: str = Field(description="What was sent, as JSON text; cut where it was long.")
 
 
 class Health(Answer):

@@ -120,7 +120,7 @@ def _headings_by_group(cells: FromClause, by: Sequence[str]) -> Subquery:
 
 def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
     rows = booked(scope.window)
-    amounts = [cast(rows.c[name], Numeric).label(label) for name, label in zip(AMOUNTS, DIRECT, strict=True)]
+    amounts: list[ColumnElement[Any]] = [cast(rows.c[name], Numeric).label(label) for name, label in zip(AMOUNTS, DIRECT, strict=True)]
     return (
         select(*_dimensions(rows, by), *amounts, *(cast(null(), Numeric).label(name) for name in INDUCED))
         .join_from(rows, jobs, jobs.c.job_id == rows.c.job_id)
@@ -135,7 +135,7 @@ def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
 
 def _induced(scope: Scope, by: Sequence[str]) -> Select[Any]:
     cost = cast(sum((incidents.c[name] for name in COST[1:]), incidents.c[COST[0]]), Numeric)
-    amounts = (cost, cast(incidents.c.gpu_ns, Numeric), literal_column("1::numeric"))
+    amounts: tuple[ColumnElement[Any], ...] = (cost, cast(incidents.c.gpu_ns, Numeric), literal_column("1::numeric"))
     return (
         select(
             *_dimensions(incidents, by),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fleet_ett.reads import Page, Row, Scope
 
 SHOWN = (
+    "outcome",
     "cause",
     "kind",
     "component",
@@ -31,6 +32,7 @@ SHOWN = (
     "replay_ns",
     "gpu_ns",
     "detection_ns",
+    "replayed_steps",
     "rolled_back_to",
 )
 

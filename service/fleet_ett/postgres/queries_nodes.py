@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from fleet_ett.reads import Page, Row, Scope, Window
 
+SHOWN = ("id", "node", "incarnation", "seq", "position", "reason", "event")
 SUMS = ("held_ns", "held_gpu_ns", "failures", "infra_failures", "induced_gpu_ns")
 
 
@@ -55,7 +56,7 @@ def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
 def list_quarantine(conn: Connection, window: Window, node: Sequence[str], page: Page) -> list[Row]:
     """Refused events, the newest first."""
     query = (
-        select(quarantine, quarantine.c.received_ns.label("received"))
+        select(*(quarantine.c[name] for name in SHOWN), quarantine.c.received_ns.label("received"))
         .where(
             *inside(quarantine.c.received_ns, window),
             *([quarantine.c.node.in_(node)] if node else []),
@@ -64,10 +65,7 @@ def list_quarantine(conn: Connection, window: Window, node: Sequence[str], page:
         .order_by(quarantine.c.id.desc())
         .limit(page.limit)
     )
-    rows = exact_rows(conn, query, key=("id",))
-    for row in rows:
-        del row["received_ns"]
-    return rows
+    return exact_rows(conn, query, key=("id",))
 
 
 def _held(scope: Scope) -> Select[Any]:

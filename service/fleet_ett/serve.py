@@ -1,0 +1,146 @@
+"""The commands that need a database: `serve`, `migrate`, `rebuild`.
+
+`serve` owns the process: the embedded server when no other is named, migrations on it, the
+attribution workers and the HTTP server; all end in order on SIGTERM or Ctrl-C, requests in flight first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from fleet_ett.app import create_app
+from fleet_ett.errors import Denied, Invalid
+from fleet_ett.postgres import migrate as migrations
+from fleet_ett.postgres.pool import open_pool
+from fleet_ett.postgres.server import EmbeddedServer, default_data_dir
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from sqlalchemy import Engine
+
+    from fleet_ett.settings import Settings
+
+log = logging.getLogger(__name__)
+GRACE_S = 10  # what requests in flight get when the service stops
+
+
+class Stopped(SystemExit):
+    """SIGTERM: unwind and leave with 0."""
+
+
+def serve(settings: Settings, args: argparse.Namespace) -> int:
+    """Run the service until it is told to stop. Raises `Denied` for an address that others can reach."""
+    del args
+    refuse_open_address(settings)
+    _log_to_stderr(settings)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        with ExitStack() as stack:
+            listening = stack.enter_context(bind(settings))
+            url = stack.enter_context(database_url(settings))
+            if settings.database_url is None:  # the embedded server is ours alone to migrate
+                migrations.migrate(url)
+            engine = stack.enter_context(pool(settings, url))
+            server = _Server(
+                uvicorn.Config(
+                    create_app(settings, engine),
+                    log_config=None,
+                    access_log=settings.log_level == "debug",
+                    timeout_graceful_shutdown=GRACE_S,
+                    server_header=False,
+                    lifespan="off",
+                )
+            )
+            server.run(sockets=[listening])
+    except (Stopped, KeyboardInterrupt):
+        pass
+    log.info("stopped")
+    return 0
+
+
+def migrate(settings: Settings, args: argparse.Namespace) -> int:
+    """Bring the database to the newest migration and say at which it is."""
+    del args
+    with database_url(settings) as url:
+        print(f"the database is at migration {migrations.migrate(url)}")
+    return 0
+
+
+def rebuild(settings: Settings, args: argparse.Namespace) -> int:
+    """Derive the books of one job, or of all, again from the raw events."""
+    raise NotImplementedError
+
+
+def refuse_open_address(settings: Settings) -> None:
+    """Raise `Denied` where anybody on the network could read and write the books: there are no tokens yet."""
+    if not settings.is_loopback:
+        msg = (
+            f"{settings.host} can be reached by others, and this version has no access tokens: "
+            "listen on 127.0.0.1 (the default) and put a proxy that checks who is asking in front of it"
+        )
+        raise Denied(msg)
+
+
+@contextmanager
+def database_url(settings: Settings) -> Iterator[str]:
+    """The database that the settings name, or the embedded one while the block runs."""
+    if settings.database_url is not None:
+        yield settings.database_url
+        return
+    with EmbeddedServer.start(settings.data_dir or default_data_dir(os.environ)) as server:
+        yield server.url
+
+
+@contextmanager
+def pool(settings: Settings, url: str) -> Iterator[Engine]:
+    """Connections to the database, closed at the end."""
+    engine = open_pool(url, size=settings.pool_size)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def bind(settings: Settings) -> Iterator[socket.socket]:
+    """A bound socket, so that a taken port is told before the database starts, and port 0 is known."""
+    host = "127.0.0.1" if settings.host == "localhost" else settings.host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, settings.port))
+        except OSError as error:
+            msg = f"cannot listen on {host} port {settings.port}: {error.strerror}; choose another with ETT_PORT"
+            raise Invalid(msg) from None
+        yield listening
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens once it does, for people and for programs that asked for port 0."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            host, port = listening.getsockname()[:2]
+            print(f"fleet-ett listens on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+
+
+def _log_to_stderr(settings: Settings) -> None:
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if settings.log_level != "debug":  # they tell every look at the database's migration
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    raise Stopped(0)
