@@ -4,7 +4,8 @@
 again, or a container came up again on its volume. PostgreSQL then refuses to start until somebody
 removes the file, and removing it while an old server still works there destroys data. So it is
 removed only when no process at all has the folder as its working directory, which each process of a
-server has. That needs /proc; without it (macOS) PostgreSQL's own check stands.
+server has. The lock beside the socket is of the same kind. That needs /proc; without it (macOS)
+PostgreSQL's own check stands.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fleet_ett.errors import Invalid
+from fleet_ett.postgres.embedded.folder import PORT
 
 PROC = Path("/proc")
 OURS = "cluster_name=fleet-ett"  # among the options of every server that a watcher started
@@ -23,8 +25,8 @@ PATIENCE_S = 5.0  # what processes of a dead server get to notice its death
 POLL_S = 0.05
 
 
-def clear(pgdata: Path) -> None:
-    """Return once no process of an earlier server is left in the folder and its pid file bars nobody.
+def clear(pgdata: Path, socket_dir: Path) -> None:
+    """Return once no process of an earlier server is left in the folder and no file of it bars the next.
 
     A server of ours whose watcher was killed is shut down; its end may take as long as its last
     checkpoint. Raises `Invalid` for a running server that somebody else started.
@@ -51,16 +53,22 @@ def clear(pgdata: Path) -> None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, how)
         time.sleep(POLL_S)
-    named = read_pid(pgdata)
-    if named is not None and _is_alive(named) and PROC.joinpath("self").exists() and not processes_in(pgdata):
-        pgdata.joinpath("postmaster.pid").unlink(missing_ok=True)
+    for lock in (pgdata / "postmaster.pid", socket_dir / f".s.PGSQL.{PORT}.lock"):
+        named = _number(_lines(lock))
+        if (
+            named is not None
+            and _is_alive(named)
+            and PROC.joinpath("self").exists()
+            and not processes_in(pgdata)
+        ):
+            lock.unlink(missing_ok=True)
 
 
 def processes_in(pgdata: Path) -> list[tuple[int, str]]:
     """Processes that have the folder as their working directory, with their names; none without /proc."""
     try:
         here = pgdata.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     found = []
     for entry in PROC.iterdir() if PROC.joinpath("self").exists() else ():
@@ -75,22 +83,26 @@ def processes_in(pgdata: Path) -> list[tuple[int, str]]:
 
 def read_pid(pgdata: Path) -> int | None:
     """The process that `postmaster.pid` names; None without the file or a number in it."""
-    lines = _lines(pgdata)
-    return int(lines[0]) if lines and lines[0].isascii() and lines[0].isdigit() else None
+    return _number(_lines(pgdata / "postmaster.pid"))
 
 
 def is_ready(pgdata: Path, pid: int) -> bool:
     """Whether the server with this process number takes connections, by its own word in `postmaster.pid`."""
-    lines = _lines(pgdata)
+    lines = _lines(pgdata / "postmaster.pid")
     return len(lines) >= 8 and lines[0] == str(pid) and lines[7] == "ready"
 
 
-def _lines(pgdata: Path) -> list[str]:
+def _lines(lock: Path) -> list[str]:
     try:
-        text = pgdata.joinpath("postmaster.pid").read_text(errors="replace")
+        return [line.strip() for line in lock.read_text(errors="replace").splitlines()]
     except FileNotFoundError:
         return []
-    return [line.strip() for line in text.splitlines()]
+
+
+def _number(lines: list[str]) -> int | None:
+    # a stand-alone backend (postgres --single) writes its number with a minus
+    digits = lines[0].removeprefix("-") if lines else ""
+    return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
 def _is_ours(pgdata: Path) -> bool:

@@ -96,7 +96,7 @@ class Watcher:
 
         Recovery may take long. Raises what the server said if it ends before.
         """
-        leftovers.clear(self.folder.pgdata)
+        leftovers.clear(self.folder.pgdata, socket_dir)
         log = os.open(self.folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             start = os.fstat(log).st_size
