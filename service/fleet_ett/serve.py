@@ -137,7 +137,9 @@ class _Server(uvicorn.Server):
 
 
 def _log_to_stderr(settings: Settings) -> None:
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     if settings.log_level != "debug":  # they tell every look at the database's migration
         logging.getLogger("alembic").setLevel(logging.WARNING)
 

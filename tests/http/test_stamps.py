@@ -56,7 +56,7 @@ def test_a_stamp_is_exact_to_the_nanosecond(text: str, expected: int) -> None:
 )
 def test_anything_else_is_refused_and_told_what_is_expected(text: str) -> None:
     """A naive stamp, a float, words, and moments that 64 bits of nanoseconds cannot hold."""
-    with pytest.raises(Invalid, match="from .*expected|from must be RFC 3339 with a zone"):
+    with pytest.raises(Invalid, match=r"from .*expected|from must be RFC 3339 with a zone"):
         parse_stamp("from", text)
 
 

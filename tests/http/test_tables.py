@@ -41,6 +41,6 @@ def test_values_keep_their_meaning() -> None:
         ("text/html,application/xhtml+xml,*/*;q=0.8", False),
     ],
 )
-def test_csv_is_given_to_who_prefers_it(accept: str, expected: bool) -> None:
+def test_csv_is_given_to_who_prefers_it(accept: str, *, expected: bool) -> None:
     """JSON wins a tie."""
     assert expected == wants_csv(accept)

@@ -48,7 +48,7 @@ def answer(
     if following is not None:
         headers["Link"] = next_link(request, following)
     if not wants_csv(request.headers.get("accept", "")):
-        left_out: dict[str, Any] = {name: True for name in hidden} | {"items": {"__all__": set(hidden)}}
+        left_out: dict[str, Any] = dict.fromkeys(hidden, True) | {"items": {"__all__": set(hidden)}}
         return Response(body.model_dump_json(exclude=left_out), 200, headers, "application/json")
     rows = [body] if rows is None else rows
     columns = [name for name in _columns(body, rows) if name not in hidden]

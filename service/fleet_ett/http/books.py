@@ -16,7 +16,7 @@ OpenBooks = Callable[[], AbstractContextManager[Reads]]
 
 def books_of(request: Request) -> OpenBooks:
     """The opener: one `with open_books() as books:` is one consistent snapshot."""
-    return cast(OpenBooks, request.app.state.open_books)
+    return cast("OpenBooks", request.app.state.open_books)
 
 
 Books = Annotated[OpenBooks, Depends(books_of)]

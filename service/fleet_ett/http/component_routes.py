@@ -95,7 +95,9 @@ def _components(books: Reads, scope: Scope, gpu_ns: int) -> dict[str, ComponentR
     for name in {*DEFAULT.components, *owners, *lost}:
         figures: Row = {column: _amount(lost.get(name, {}), column) for column in COLUMNS}
         figures["direct_share"] = ett(_amount(figures, "direct_gpu_ns"), gpu_ns)
-        out[name] = ComponentRow.model_validate({"component": name, "owner": owners.get(name, name)} | figures)
+        out[name] = ComponentRow.model_validate(
+            {"component": name, "owner": owners.get(name, name)} | figures
+        )
     return out
 
 
@@ -113,7 +115,9 @@ def _trend(books: Reads, whole: Scope, scope: Scope, step: str) -> list[Row]:
 
 def _worst(rows: list[Row]) -> list[Row]:
     """The dearest first, in whichever view it is dearer."""
-    return sorted(rows, key=lambda row: max(_amount(row, "direct_gpu_ns"), _amount(row, "induced_gpu_ns")), reverse=True)
+    return sorted(
+        rows, key=lambda row: max(_amount(row, "direct_gpu_ns"), _amount(row, "induced_gpu_ns")), reverse=True
+    )
 
 
 def _amount(row: Row, name: str) -> int:

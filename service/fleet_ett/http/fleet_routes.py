@@ -16,7 +16,18 @@ from fleet_ett.http.figures import fleet_figures, number
 from fleet_ett.http.losses import held_in, with_share
 from fleet_ett.http.openapi import READS
 from fleet_ett.http.questions import GroupedQuery, PagedQuery, parse_by
-from fleet_ett.http.schemas import Ett, EttRow, FleetEtt, Groups, KeyRow, LostGroups, LostRow, LostTime, PhaseWork, RepeatedWork
+from fleet_ett.http.schemas import (
+    Ett,
+    EttRow,
+    FleetEtt,
+    Groups,
+    KeyRow,
+    LostGroups,
+    LostRow,
+    LostTime,
+    PhaseWork,
+    RepeatedWork,
+)
 from fleet_ett.reads import DIRECT_BY, ETT_BY, INDUCED_BY, LOST_BY, Page
 
 if TYPE_CHECKING:

@@ -40,7 +40,9 @@ def get_root(request: Request) -> Response:
     """What is here: links, as a page for browsers and as JSON for the rest."""
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"service": "fleet-ett", "version": __version__, "links": LINKS})
-    items = "".join(f'<li><a href="{html.escape(path)}">{name.replace("_", " ")}</a></li>' for name, path in LINKS.items())
+    items = "".join(
+        f'<li><a href="{html.escape(path)}">{name.replace("_", " ")}</a></li>' for name, path in LINKS.items()
+    )
     return HTMLResponse(
         f'<!doctype html><html lang="en"><title>fleet-ett</title><h1>fleet-ett {__version__}</h1>'
         f"<p>Effective training time of a fleet.</p><ul>{items}</ul></html>"

@@ -21,7 +21,9 @@ router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
 
 
 @router.get("", response_model=Listing[IncidentRow], responses=READS, summary="Incidents")
-def list_incidents(request: Request, open_books: Books, query: Annotated[IncidentsQuery, Query()]) -> Response:
+def list_incidents(
+    request: Request, open_books: Books, query: Annotated[IncidentsQuery, Query()]
+) -> Response:
     """Incidents by the time of the end, the newest first: cause, evidence, and all that they cost.
 
     Planned ends (preemption, resize, time limit, a user's cancel) are among them, marked by `kind`.

@@ -94,7 +94,9 @@ def _quality(job: Row) -> DataQuality:
     unknown, wall = number(job, "unknown_wall_ns"), number(job, "wall_ns")
     share = ett(unknown, wall)
     warning = share is not None and share > UNKNOWN_WARNING
-    return DataQuality(unknown_ns=unknown, unknown_share=share, warning=warning, late_ns=number(job, "late_ns"))
+    return DataQuality(
+        unknown_ns=unknown, unknown_share=share, warning=warning, late_ns=number(job, "late_ns")
+    )
 
 
 def _sub_metrics(told: Mapping[str, Any], metrics: Mapping[str, Any]) -> SubMetrics:
@@ -114,7 +116,10 @@ def _job_losses(told: Mapping[str, Any]) -> dict[str, Loss]:
 
 
 def _losses(rows: Sequence[Row]) -> dict[str, Loss]:
-    return {str(row["component"]): Loss.model_validate({name: row[name] for name in Loss.model_fields}) for row in rows}
+    return {
+        str(row["component"]): Loss.model_validate({name: row[name] for name in Loss.model_fields})
+        for row in rows
+    }
 
 
 def _attempt(row: Row) -> AttemptRow:
@@ -129,7 +134,8 @@ def _attempt(row: Row) -> AttemptRow:
             "node_count": len(told["nodes"]),
             "headings": {name: wall for name, (wall, _) in headings.items()},
             "ett": ett(headings.get("productive", (0, 0))[0], told["wall_ns"]),
-            "failure": failure and FailureRow.model_validate({n: failure[n] for n in FailureRow.model_fields}),
+            "failure": failure
+            and FailureRow.model_validate({n: failure[n] for n in FailureRow.model_fields}),
         }
     )
 

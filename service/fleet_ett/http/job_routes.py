@@ -67,13 +67,17 @@ def get_ledger(
         cells = books.ledger(key, scope, ("heading", "phase", "component"))
         rows = books.ledger(key, scope, by)
         induced = books.lost_time(
-            Scope(scope.window, Filters(job=(key,), component=scope.filters.component)), ("component",), Page(1000)
+            Scope(scope.window, Filters(job=(key,), component=scope.filters.component)),
+            ("component",),
+            Page(1000),
         )
     body = job_ledger(found, cells, induced, rows, by)
     return answer(request, body, body.items, hidden=unasked(LedgerGroups, by))
 
 
-@router.get("/{job}/timeline", response_model=Listing[SegmentRow], responses=READS_ONE, summary="A job's timeline")
+@router.get(
+    "/{job}/timeline", response_model=Listing[SegmentRow], responses=READS_ONE, summary="A job's timeline"
+)
 def get_timeline(
     request: Request, open_books: Books, job: JobKey, query: Annotated[TimelineQuery, Query()]
 ) -> Response:
@@ -106,5 +110,3 @@ def find_job(books: Reads, key: str) -> Row:
         msg = f"no event has ever named a job {key[:200]!r}"
         raise NotFound(msg)
     return found
-
-

@@ -34,7 +34,9 @@ class JobRow(Sums, JobNames):  # pydantic puts the fields of the last base first
     ett_gpu_weighted: Ratio
     ett_settled: Ratio = Field(description="By wall time, settled bookings only.")
     unknown_share: Ratio = Field(description="Share of wall time that nothing was reported for.")
-    error: str | None = Field(description="Why attribution failed; the figures are then older than the events.")
+    error: str | None = Field(
+        description="Why attribution failed; the figures are then older than the events."
+    )
 
 
 class Loss(Answer):
@@ -60,14 +62,18 @@ class Identity(Answer):
     number_of_failures: int
     mean_ttr_ns: int
     ett: Ratio
-    residual: Ratio = Field(description="Identity minus bottom-up: saves, input stalls, shutdown are not in it.")
+    residual: Ratio = Field(
+        description="Identity minus bottom-up: saves, input stalls, shutdown are not in it."
+    )
 
 
 class SubMetrics(Answer):
     """What the contract asks of a job beside its ETT; null where the events do not tell."""
 
     time_to_start_ns: int | None = Field(description="Allocation to the first new-data step.")
-    time_to_recover_ns: list[int] = Field(description="Per incident: failure to the next attempt's first step.")
+    time_to_recover_ns: list[int] = Field(
+        description="Per incident: failure to the next attempt's first step."
+    )
     catch_up_ns: list[int] = Field(description="Per incident: failure to new data again.")
     detection_ns: list[int] = Field(description="Per incident: last progress to the end.")
     number_of_failures: int

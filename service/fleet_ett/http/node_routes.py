@@ -31,7 +31,9 @@ def list_nodes(request: Request, open_books: Books, query: Annotated[PagedQuery,
 
 
 @router.get("/quarantine", response_model=Listing[QuarantineRow], responses=READS, summary="Refused events")
-def list_quarantine(request: Request, open_books: Books, query: Annotated[QuarantineQuery, Query()]) -> Response:
+def list_quarantine(
+    request: Request, open_books: Books, query: Annotated[QuarantineQuery, Query()]
+) -> Response:
     """Events that were refused, with the reason, the newest first. The window is of when they were received."""
     page = page_of(request, query.limit, query.cursor, (int,))
     with open_books() as books:

@@ -32,7 +32,9 @@ PROBLEMS: Responses = {
     400: _problem("A parameter cannot be understood; the detail says what is expected."),
     503: _problem("The database cannot be reached; try again after `Retry-After` seconds."),
 }
-CSV_ROWS: dict[str, Any] = {"text/csv": {"schema": {"type": "string", "description": "The rows, with a header."}}}
+CSV_ROWS: dict[str, Any] = {
+    "text/csv": {"schema": {"type": "string", "description": "The rows, with a header."}}
+}
 READS: Responses = {200: {"content": CSV_ROWS}, **PROBLEMS}
 READS_ONE: Responses = {**READS, 404: _problem("There is no such job or component.")}
 

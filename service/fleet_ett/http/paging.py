@@ -37,7 +37,9 @@ def decode_cursor(request: Request, text: str, shape: Sequence[type]) -> Key:
     if len(text) > MAX_CURSOR:
         raise Invalid(REFUSED)
     try:
-        question, *key = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+        question, *key = json.loads(
+            base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        )
     except (binascii.Error, ValueError, TypeError, RecursionError):
         raise Invalid(REFUSED) from None
     fits = len(key) == len(shape) and all(type(part) is kind for part, kind in zip(key, shape, strict=True))
@@ -57,7 +59,7 @@ def _question(request: Request) -> str:
     return hashlib.sha256(json.dumps([request.url.path, pairs]).encode()).hexdigest()[:16]
 
 
-def _is_storable(part: str | int | bool) -> bool:
+def _is_storable(part: object) -> bool:
     if isinstance(part, str):
         return "\0" not in part and not any("\ud800" <= character <= "\udfff" for character in part)
-    return abs(part) < 2**126
+    return not isinstance(part, int) or abs(part) < 2**126

@@ -87,7 +87,9 @@ class PagedQuery(ScopeQuery, _Paged):
 class GroupedQuery(PagedQuery):
     """A window, all filters, groups and a page."""
 
-    by: list[str] = Field([], description="Groups, comma-separated: by=cluster,day.", examples=[["cluster,day"]])
+    by: list[str] = Field(
+        [], description="Groups, comma-separated: by=cluster,day.", examples=[["cluster,day"]]
+    )
 
 
 class TimelineQuery(PartQuery, _Paged):
@@ -103,7 +105,9 @@ class LedgerQuery(PartQuery):
 class IncidentsQuery(PagedQuery):
     """A window, all filters, kinds of incidents, and a page."""
 
-    kind: Names = Field([], description="infra, user, planned, unknown; all when absent.", examples=[["infra"]])
+    kind: Names = Field(
+        [], description="infra, user, planned, unknown; all when absent.", examples=[["infra"]]
+    )
 
 
 class ComponentQuery(ScopeQuery):

@@ -35,7 +35,9 @@ class Problem(BaseModel):
     type: str = Field(examples=["about:blank"])
     title: str = Field(examples=["Bad Request"])
     status: int = Field(examples=[400])
-    detail: str = Field(examples=["from must be RFC 3339 with a zone or integer nanoseconds since the epoch, not 'now'"])
+    detail: str = Field(
+        examples=["from must be RFC 3339 with a zone or integer nanoseconds since the epoch, not 'now'"]
+    )
     code: str = Field(examples=["invalid"], description="Stable, for programs.")
 
 
@@ -113,7 +115,9 @@ class Losses(Answer):
     direct_gpu_ns: int | None
     direct_settled_ns: int | None
     direct_settled_gpu_ns: int | None
-    direct_share: Ratio = Field(description="`direct_gpu_ns` of all GPU time held: with ETT these add up to 1.")
+    direct_share: Ratio = Field(
+        description="`direct_gpu_ns` of all GPU time held: with ETT these add up to 1."
+    )
     induced_ns: int | None = Field(description="Wall ns of incidents: stall, gap, restart, replay.")
     induced_gpu_ns: int | None
     incidents: int | None
@@ -222,7 +226,9 @@ class IncidentRow(Answer):
     wall_ns: int = Field(description="Stall, gap, restart and replay together.")
     gpu_ns: int
     detection_ns: int | None
-    replayed_steps: int | None = Field(description="Steps trained again; null where the step unit is unknown.")
+    replayed_steps: int | None = Field(
+        description="Steps trained again; null where the step unit is unknown."
+    )
     rolled_back_to: int | None = Field(description="The step of the checkpoint that the next attempt loaded.")
 
 

@@ -13,7 +13,8 @@ SECOND_NS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # A plus that was not percent-encoded arrives as a space: the zone accepts it.
 RFC3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?(?:([Zz])|([+ -])(\d\d):(\d\d))", re.ASCII
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?(?:([Zz])|([+ -])(\d\d):(\d\d))",
+    re.ASCII,
 )
 
 

@@ -150,7 +150,11 @@ def _events(readings: Readings) -> Metric:
 def _lags(readings: Readings) -> Iterator[Metric]:
     for name, text, lag in (
         ("ett_ingest_lag_seconds", "Age of the newest event stored.", readings.ingest_lag_ns),
-        ("ett_attribution_lag_seconds", "How long the oldest unattributed change has waited.", readings.attribution_lag_ns),
+        (
+            "ett_attribution_lag_seconds",
+            "How long the oldest unattributed change has waited.",
+            readings.attribution_lag_ns,
+        ),
     ):
         family = GaugeMetricFamily(name, text)
         if lag is not None:

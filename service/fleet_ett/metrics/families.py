@@ -35,7 +35,12 @@ class Histogram:
 
 COUNTERS: tuple[Counter, ...] = (
     Counter("wall_seconds", "Settled wall time of jobs.", ("cluster", "team"), is_time=True),
-    Counter("gpu_seconds", "Settled GPU time by heading; the headings add up to all.", ("cluster", "team", "heading"), is_time=True),
+    Counter(
+        "gpu_seconds",
+        "Settled GPU time by heading; the headings add up to all.",
+        ("cluster", "team", "heading"),
+        is_time=True,
+    ),
     Counter(
         "lost_gpu_seconds",
         "Settled GPU time that was not productive, by direct owner.",
@@ -49,7 +54,12 @@ COUNTERS: tuple[Counter, ...] = (
         is_time=True,
     ),
     Counter("replayed_steps", "Steps trained again.", ("cluster", "team"), is_time=False),
-    Counter("failures", "Attempts ended, completion left out.", ("cluster", "component", "cause", "kind"), is_time=False),
+    Counter(
+        "failures",
+        "Attempts ended, completion left out.",
+        ("cluster", "component", "cause", "kind"),
+        is_time=False,
+    ),
     Counter("attempts", "Attempts begun.", ("cluster", "team"), is_time=False),
 )
 HISTOGRAMS: tuple[Histogram, ...] = (

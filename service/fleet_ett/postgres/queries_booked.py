@@ -52,7 +52,9 @@ def booked(window: Window) -> Subquery:
     return union_all(*parts).subquery("booked")
 
 
-def job_passes(filters: Filters, window: Window, *, rows_have: tuple[str, ...] = ()) -> list[ColumnElement[bool]]:
+def job_passes(
+    filters: Filters, window: Window, *, rows_have: tuple[str, ...] = ()
+) -> list[ColumnElement[bool]]:
     """Conditions on `jobs`. Filters that the rows themselves have (`rows_have`) are left to them."""
     out: list[ColumnElement[bool]] = []
     for name in ("cluster", "team", "model", "job"):
@@ -70,11 +72,13 @@ def job_passes(filters: Filters, window: Window, *, rows_have: tuple[str, ...] =
         out.append(exists().where(ledger.c.job_id == jobs.c.job_id, *booking, *lost, *hours))
     if filters.cause and "cause" not in rows_have:
         inside = _between(incidents.c.at_ns, window.start, window.end)
-        out.append(exists().where(incidents.c.job_id == jobs.c.job_id, incidents.c.cause.in_(filters.cause), *inside))
+        out.append(
+            exists().where(incidents.c.job_id == jobs.c.job_id, incidents.c.cause.in_(filters.cause), *inside)
+        )
     return out
 
 
-def row_passes(rows: Any, filters: Filters, *names: str) -> list[ColumnElement[bool]]:  # noqa: ANN401
+def row_passes(rows: Any, filters: Filters, *names: str) -> list[ColumnElement[bool]]:
     """Conditions on rows that have a column of the filter's name."""
     return [rows.c[name].in_(getattr(filters, name)) for name in names if getattr(filters, name)]
 
@@ -101,7 +105,10 @@ def total(column: ColumnElement[Any], where: ColumnElement[bool] | None = None) 
 
 
 def _whole_hours(first: int | None, last: int | None) -> Select[Any]:
-    named = (ledger.c[name] for name in ("job_id", "attempt_id", "hour_ns", "heading", "phase", "component", "repeated"))
+    named = (
+        ledger.c[name]
+        for name in ("job_id", "attempt_id", "hour_ns", "heading", "phase", "component", "repeated")
+    )
     amounts = (cast(ledger.c[name], Numeric).label(name) for name in AMOUNTS)
     return select(*named, *amounts).where(*_between(ledger.c.hour_ns, first, last))
 

@@ -64,7 +64,13 @@ def sum_lost_time(conn: Connection, scope: Scope, by: Sequence[str], page: Page)
     losses = union_all(*parts).subquery("losses")
     keys = [losses.c[name] for name in by]
     sums = [total(losses.c[name]).label(name) for name in (*DIRECT, *INDUCED)]
-    query = select(*keys, *sums).where(*after_key(keys, page.after)).group_by(*keys).order_by(*keys).limit(page.limit)
+    query = (
+        select(*keys, *sums)
+        .where(*after_key(keys, page.after))
+        .group_by(*keys)
+        .order_by(*keys)
+        .limit(page.limit)
+    )
     found = exact_rows(conn, query, key=by)
     hidden = (() if shows_direct else DIRECT) + (() if shows_induced else INDUCED)
     return [row | dict.fromkeys(hidden) for row in found]
@@ -120,7 +126,9 @@ def _headings_by_group(cells: FromClause, by: Sequence[str]) -> Subquery:
 
 def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
     rows = booked(scope.window)
-    amounts: list[ColumnElement[Any]] = [cast(rows.c[name], Numeric).label(label) for name, label in zip(AMOUNTS, DIRECT, strict=True)]
+    amounts: list[ColumnElement[Any]] = [
+        cast(rows.c[name], Numeric).label(label) for name, label in zip(AMOUNTS, DIRECT, strict=True)
+    ]
     return (
         select(*_dimensions(rows, by), *amounts, *(cast(null(), Numeric).label(name) for name in INDUCED))
         .join_from(rows, jobs, jobs.c.job_id == rows.c.job_id)
@@ -135,7 +143,11 @@ def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
 
 def _induced(scope: Scope, by: Sequence[str]) -> Select[Any]:
     cost = cast(sum((incidents.c[name] for name in COST[1:]), incidents.c[COST[0]]), Numeric)
-    amounts: tuple[ColumnElement[Any], ...] = (cost, cast(incidents.c.gpu_ns, Numeric), literal_column("1::numeric"))
+    amounts: tuple[ColumnElement[Any], ...] = (
+        cost,
+        cast(incidents.c.gpu_ns, Numeric),
+        literal_column("1::numeric"),
+    )
     return (
         select(
             *_dimensions(incidents, by),
@@ -168,4 +180,3 @@ def _dimensions(rows: FromClause, by: Sequence[str]) -> list[ColumnElement[Any]]
             column = rows.c[name]
         out.append(column.label(name))
     return out
-

@@ -31,7 +31,9 @@ def list_jobs(conn: Connection, scope: Scope, page: Page) -> list[Row]:
         .order_by(jobs.c.job_id.desc())
         .limit(page.limit)
     )
-    query = _with_sums(scope.window, jobs.c.job_id.in_(wanted.scalar_subquery())).order_by(jobs.c.job_id.desc())
+    query = _with_sums(scope.window, jobs.c.job_id.in_(wanted.scalar_subquery())).order_by(
+        jobs.c.job_id.desc()
+    )
     rows = exact_rows(conn, query, key=("job_id",))
     for row in rows:
         del row["job_id"]
@@ -75,7 +77,9 @@ def _with_sums(window: Window, chosen: ColumnElement[bool]) -> Select[Any]:
         .lateral("sums")
     )
     begun = select(func.count()).where(attempts.c.job_id == jobs.c.job_id, attempts.c.index.is_not(None))
-    ended = select(func.count()).where(incidents.c.job_id == jobs.c.job_id, *inside(incidents.c.at_ns, window))
+    ended = select(func.count()).where(
+        incidents.c.job_id == jobs.c.job_id, *inside(incidents.c.at_ns, window)
+    )
     return (
         select(
             jobs.c.job_id,
@@ -102,5 +106,3 @@ def _overlaps(window: Window) -> list[ColumnElement[bool]]:
     if window.end is not None:
         out.append(jobs.c.start_ns < window.end)
     return out
-
-

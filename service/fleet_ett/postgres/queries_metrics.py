@@ -119,7 +119,9 @@ def _running(conn: Connection) -> list[Running]:
 
 
 def _events(conn: Connection) -> dict[str, int]:
-    query = select(ingest_counts.c.result, total(ingest_counts.c.n).label("n")).group_by(ingest_counts.c.result)
+    query = select(ingest_counts.c.result, total(ingest_counts.c.n).label("n")).group_by(
+        ingest_counts.c.result
+    )
     return {str(row["result"]): int(str(row["n"])) for row in exact_rows(conn, query)}
 
 

@@ -27,7 +27,9 @@ def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
 
     Without filters the list also holds nodes that cost nobody anything.
     """
-    parts = union_all(_held(scope), _failed(scope), *([] if _is_filtered(scope) else [_known()])).subquery("parts")
+    parts = union_all(_held(scope), _failed(scope), *([] if _is_filtered(scope) else [_known()])).subquery(
+        "parts"
+    )
     sums = (
         select(
             parts.c.node,

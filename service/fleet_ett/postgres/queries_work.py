@@ -113,9 +113,17 @@ def _keyed(scope: Scope) -> Subquery:
     earlier = or_(
         before.c.start_ns < work.c.start_ns,
         and_(before.c.start_ns == work.c.start_ns, before.c.job_id < work.c.job_id),
-        and_(before.c.start_ns == work.c.start_ns, before.c.job_id == work.c.job_id, before.c.attempt_id < work.c.attempt_id),
+        and_(
+            before.c.start_ns == work.c.start_ns,
+            before.c.job_id == work.c.job_id,
+            before.c.attempt_id < work.c.attempt_id,
+        ),
     )
-    same = and_(before.c.phase == work.c.phase, before.c.work_key == work.c.work_key, before.c.start_ns <= work.c.start_ns)
+    same = and_(
+        before.c.phase == work.c.phase,
+        before.c.work_key == work.c.work_key,
+        before.c.start_ns <= work.c.start_ns,
+    )
     owned = []
     if scope.filters.component:
         owned.append(

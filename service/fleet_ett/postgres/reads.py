@@ -94,7 +94,7 @@ class PostgresReads:
     def owners(self) -> dict[str, str]:
         """See `Reads`."""
         found = self._conn.execute(select(owners.c.component, owners.c.owner))
-        return {component: owner for component, owner in found}
+        return {row.component: row.owner for row in found}
 
 
 @contextmanager

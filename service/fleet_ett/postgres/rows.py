@@ -27,7 +27,10 @@ def exact_rows(conn: Connection, query: Select[Any], key: Sequence[str] | None =
 
 
 def after_key(
-    columns: Sequence[ColumnElement[Any]], after: Sequence[object] | None, *, falling: Sequence[bool] | None = None
+    columns: Sequence[ColumnElement[Any]],
+    after: Sequence[object] | None,
+    *,
+    falling: Sequence[bool] | None = None,
 ) -> list[ColumnElement[bool]]:
     """Rows that sort after a key, lexicographically; `falling` tells the columns that sort downwards."""
     if after is None or not columns:
