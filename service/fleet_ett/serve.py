@@ -97,7 +97,8 @@ def database_url(settings: Settings) -> Iterator[str]:
     if settings.database_url is not None:
         yield settings.database_url
         return
-    with EmbeddedServer.start(settings.data_dir or default_data_dir(os.environ)) as server:
+    data_dir = settings.data_dir or default_data_dir(os.environ)
+    with EmbeddedServer.start(data_dir, bin_dir=settings.pg_bin) as server:
         yield server.url
 
 

@@ -23,6 +23,7 @@ SECOND_NS = 1_000_000_000
 OPTIONS: dict[str, str] = {
     "ETT_DATABASE_URL": "PostgreSQL 15 or newer, postgresql://user:password@host/database (default: embedded)",
     "ETT_DATA_DIR": "where the embedded server keeps its data (default: the user's state directory)",
+    "ETT_PG_BIN": "bin folder of an installed PostgreSQL to run as the embedded server (default: the wheel's)",
     "ETT_HOST": "address to listen on (default 127.0.0.1)",
     "ETT_PORT": "port to listen on, 0 for any free one (default 8080)",
     "ETT_LATENESS_S": "seconds after which a booking is settled although an agent may still report (default 900)",
@@ -58,10 +59,11 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The service's settings. Durations in ns; `None` for a database or folder means the embedded default."""
+    """The service's settings. Durations in ns; `None` for a database or a folder: the embedded one."""
 
     database_url: str | None = None
     data_dir: Path | None = None
+    pg_bin: Path | None = None
     host: str = "127.0.0.1"
     port: int = 8080
     lateness_ns: int = 900 * SECOND_NS
@@ -77,10 +79,10 @@ class Settings:
         for name in sorted(environ):
             if name.startswith("ETT_") and name not in OPTIONS and not name.startswith(COLLECTOR_PREFIXES):
                 raise Invalid(_unknown(name))
-        data_dir = environ.get("ETT_DATA_DIR")
         return cls(
             database_url=_database_url(environ),
-            data_dir=Path(data_dir).expanduser() if data_dir else None,
+            data_dir=_path(environ, "ETT_DATA_DIR"),
+            pg_bin=_path(environ, "ETT_PG_BIN"),
             host=environ.get("ETT_HOST") or "127.0.0.1",
             port=_integer(environ, "ETT_PORT", 8080, high=65_535),
             lateness_ns=_integer(environ, "ETT_LATENESS_S", 900, high=31 * 86_400) * SECOND_NS,
@@ -116,6 +118,11 @@ def _integer(environ: Mapping[str, str], name: str, default: int, *, low: int = 
         msg = f"{name} must be a whole number from {low} to {high}, not {text!r}"
         raise Invalid(msg)
     return int(text)
+
+
+def _path(environ: Mapping[str, str], name: str) -> Path | None:
+    told = environ.get(name, "").strip()
+    return Path(told).expanduser() if told else None
 
 
 def _database_url(environ: Mapping[str, str]) -> str | None:
