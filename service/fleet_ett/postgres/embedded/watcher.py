@@ -40,7 +40,11 @@ def main(argv: list[str]) -> int:
     os.umask(0o022)
     while try_lock(folder.watch_lock) is None:  # held until this process and its child are gone
         time.sleep(POLL_S)
-    folder.write_state(State(STARTING))
+    try:
+        folder.write_state(State(STARTING))
+    except OSError as error:
+        _complain(_system_error(error, folder).message)
+        return 1
     if os.fork():
         os._exit(0)  # the child holds the lock
     _leave_terminal(folder)
