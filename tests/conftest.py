@@ -7,6 +7,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.databases"]
+
 # A shared machine has slow moments: no deadline an example. ETT_TEST_EXAMPLES=5000 looks harder.
 settings.register_profile(
     "fleet-ett",

@@ -35,6 +35,18 @@ if TYPE_CHECKING:
     from fleet_ett.settings import Settings
 
 
+# In the order in which OpenAPI lists them.
+ROUTES = (
+    ingest_routes,
+    fleet_routes,
+    job_routes,
+    incident_routes,
+    component_routes,
+    node_routes,
+    health_routes,
+)
+
+
 def create_app(settings: Settings, engine: Engine) -> FastAPI:
     """The application over an engine whose database is, or will be, at the newest migration."""
     app = FastAPI(
@@ -52,15 +64,7 @@ def create_app(settings: Settings, engine: Engine) -> FastAPI:
     app.state.store = store = PostgresStore(engine)
     app.state.count_rejected = store.count_rejected
     app.state.pressure = Pressure()
-    for routes in (
-        ingest_routes,
-        fleet_routes,
-        job_routes,
-        incident_routes,
-        component_routes,
-        node_routes,
-        health_routes,
-    ):
+    for routes in ROUTES:
         app.include_router(routes.router)
     app.add_middleware(JobPaths)
     install_errors(app)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_OFFSET_NS = 2**62
+MAX_REASON = 500  # characters
 _NO_COLUMNS: dict[str, list[object]] = {}
 
 
@@ -40,15 +41,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One body, checked. `clock_offset_ns`: node minus service."""
+    """One body, checked. `clock_offset_ns`: node minus service; `positions`: where each event stood."""
 
     agent: Agent
     clock_offset_ns: int
     events: list[Event] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.events) + len(self.refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +99,9 @@ def decode_batch(body: object, *, now: int | None) -> Batch:
     for position, raw in enumerate(_all(rows, batches)):
         try:
             batch.events.append(_event(raw, batch, now))
+            batch.positions.append(position)
         except Rejected as reason:
-            batch.refused.append(Refused(position, _seq(raw), str(reason), _shown(raw)))
+            batch.refused.append(Refused(position, _seq(raw), _told(reason), _shown(raw)))
     return batch
 
 
@@ -153,6 +153,11 @@ def _check_names(value: object) -> None:
         for one in value:
             if type(one) is dict or type(one) is list:
                 _check_names(one)
+
+
+def _told(reason: Rejected) -> str:
+    """The reason, in characters that an answer and the database can hold: it may cite the sender's own."""
+    return str(reason)[:MAX_REASON].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def _shown(raw: object) -> object:
