@@ -125,11 +125,11 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
     key = (identity.job, identity.attempt, identity.rank)
     now = time_ns()
     began = process.started_at(stat) if stat is not None else None
-    if began is None or began > now or (not identity.launched and now - began > LONG_BEFORE_NS):
+    if began is None or began > now or (not identity.by_launcher and now - began > LONG_BEFORE_NS):
         began = now
-    run_began = identity.run_began
-    if run_began is not None and began < run_began <= now:
-        began = run_began  # the kernel counts starts in ticks of 10 ms: no process is older than its parent
+    launched_at = identity.launched_at
+    if launched_at is not None and began < launched_at <= now:
+        began = launched_at  # the kernel counts starts in ticks of 10 ms: no process is older than its parent
     if isinstance(_Current.recorder, Recorder):
         if _Current.key == key:
             return _Current.recorder
@@ -152,8 +152,8 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
     }
     recorder = Recorder(_spool(head, spool_dir), head["id"][:8], Clock())
     _Current.recorder, _Current.key = recorder, key
-    if run_began is not None and run_began < began:
-        recorder.span(LAUNCHER_START, run_began, began)
+    if launched_at is not None and launched_at < began:
+        recorder.span(LAUNCHER_START, launched_at, began)
     if began < now:
         recorder.span(PROCESS_IMPORT, began, now)
     return recorder

@@ -19,7 +19,8 @@ FACTS = ("name", "cluster", "team", "model", "framework")  # what a `job` event 
 class Identity(NamedTuple):
     """Who records. `gpus` counts the whole attempt, `gpus_on_node` this node; `allocated` is wall ns or None.
 
-    `launched_at` (wall ns) is when an `ett-run` above this process began. `released_between`: whether the hardware was given back before this attempt; None is unknown.
+    `launched_at` (wall ns) is when an `ett-run` above this process began.
+    `released_between`: whether the hardware was given back before this attempt; None is unknown.
     `by_launcher`: a launcher started this process for training (and not a notebook or a shell, long before).
     """
 

@@ -317,10 +317,8 @@ def phase_fields(
     fields: dict[str, Any] = {"phase": name}
     if overlapped:
         fields["overlapped"] = True
-    for key, value in (("work_key", work_key), ("step", step), ("attrs", attrs)):
-        if value is not None:
-            fields[key] = value
-    return fields
+    more = {"work_key": work_key, "step": step, "attrs": attrs}
+    return fields | {name: value for name, value in more.items() if value is not None}
 
 
 def _text(error: BaseException) -> str:

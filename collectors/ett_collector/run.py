@@ -44,10 +44,8 @@ class Launch:
     """One run of a command, as records of kind `launcher` in a spool of its own."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        environ = dict(os.environ)
-        for name, value in (("ETT_JOB", options.job), ("ETT_ATTEMPT", options.attempt)):
-            if value:
-                environ[name] = value
+        said = {"ETT_JOB": options.job, "ETT_ATTEMPT": options.attempt}
+        environ = os.environ | {name: value for name, value in said.items() if value}
         if options.spool_dir:
             environ["ETT_SPOOL_DIR"] = os.path.abspath(options.spool_dir)
         began = time.time_ns()
@@ -56,7 +54,7 @@ class Launch:
         job = identity.job or os.path.basename(options.command[-1]) or "job"
         attempt = f"run:{token[:12]}" if identity.attempt == "process:" else identity.attempt
         environ.update(ETT_JOB=job, ETT_ATTEMPT=attempt)
-        environ.setdefault("ETT_ALLOCATED_NS", str(began))
+        environ["ETT_ATTEMPT_LAUNCHED_NS"] = str(began)
         stat = process.read_stat(os.getpid())
         head = {
             "t": "head",
@@ -72,9 +70,7 @@ class Launch:
             **identity._replace(
                 job=job,
                 attempt=attempt,
-                allocated=int(environ["ETT_ALLOCATED_NS"])
-                if environ["ETT_ALLOCATED_NS"].isdigit()
-                else began,
+                launched_at=began,
                 released_between=False if options.hardware_kept else identity.released_between,
             )._asdict(),
             "facts": identities.facts(environ),

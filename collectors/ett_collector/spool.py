@@ -39,7 +39,7 @@ def segment_name(name: str, number: int) -> str:
 class Spool:
     """Appends records for one process. `head` opens each segment; `dropped` counts records that are lost."""
 
-    def __init__(  # noqa: PLR0913 - sizes are options for tests and small disks
+    def __init__(
         self,
         folder: str,
         name: str,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tests.collectors.receiver import Receiver
 
 if TYPE_CHECKING:

@@ -80,9 +80,10 @@ class Receiver:
         agent, offset = body["agent"], body["clock_offset_ns"]
         accepted, refused = 0, []
         for row in rows:
+            if row["type"] in self.refuse_types:
+                refused.append({"seq": row["seq"], "reason": "the test refuses it"})
+                continue
             try:
-                if row["type"] in self.refuse_types:
-                    raise Rejected("the test refuses it")
                 event = decode_event(
                     row, node=agent["node"], incarnation=agent["incarnation"], clock_offset_ns=offset
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import signal
@@ -17,8 +18,6 @@ from tests.collectors.conftest import until
 from tests.collectors.receiver import Receiver
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.collectors.conftest import Bench
 
 START = "import ett_collector as ett\nett.start('j', attempt='a', gpus_on_node=8)\n"
@@ -128,7 +127,7 @@ def test_lost_answers_change_nothing(bench: Bench) -> None:
 
 def test_agent_killed_at_any_moment(bench: Bench) -> None:
     """kill -9 and restart, again and again, while answers get lost: each fact arrives, once in effect."""
-    chance = random.Random(11)  # noqa: S311 - where the kills fall
+    chance = random.Random(11)
     trainer = bench.trainer(
         START
         + """
@@ -167,11 +166,11 @@ def test_service_under_pressure(bench: Bench) -> None:
 
     tries = [at for at, events, _ in bench.receiver.requests if events]
     assert [503, 429, 200] == [status for _, events, status in bench.receiver.requests if events][:3]
-    assert all(later - earlier >= 1 for earlier, later in zip(tries[:2], tries[1:3], strict=True))
+    assert all(later - earlier >= 1 for earlier, later in itertools.pairwise(tries[:3]))
     assert list(range(100)) == steps_of(bench.receiver)
 
 
-def test_service_that_is_down(bench: Bench, tmp_path: Path) -> None:
+def test_service_that_is_down(bench: Bench) -> None:
     """Events wait on disk; SIGTERM drains what it can in time; the next agent sends the rest."""
     agent = bench.agent("--drain", "0.2", url="http://127.0.0.1:9")
     bench.trainer(START + "for n in range(100): ett.step(n)\nett.end()").communicate(timeout=30)

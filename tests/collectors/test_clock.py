@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ett_collector import clock as clock_module
 from ett_collector.clock import Clock, span_end
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
 from ett_collector.agent.tail import Position, list_spools, read_spool
 from ett_collector.frames import frame, pack, unframe
 from ett_collector.spool import segment_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAME = "trainer-7-" + "0" * 32
 

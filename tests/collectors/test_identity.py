@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ett_collector.identity import Identity, facts, identify
 
 TORCHRUN = {
@@ -34,7 +35,7 @@ def test_torchrun() -> None:
     found = identify(TORCHRUN, script="train.py", process="p")
 
     expected = Identity(
-        "torchelastic:dlrm-7", "torchelastic:dlrm-7", 5, world_size=16, gpus_on_node=8, launched=True
+        "torchelastic:dlrm-7", "torchelastic:dlrm-7", 5, world_size=16, gpus_on_node=8, by_launcher=True
     )
     assert expected == found
 
@@ -42,12 +43,12 @@ def test_torchrun() -> None:
 def test_each_elastic_restart_is_an_attempt_on_kept_hardware() -> None:
     """The restart count makes the attempt new, also under a launch that the user named."""
     found = identify(
-        {**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2", "ETT_ATTEMPT": "mon", "ETT_ALLOCATED_NS": "5"},
+        {**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2", "ETT_ATTEMPT": "mon", "ETT_ATTEMPT_LAUNCHED_NS": "5"},
         script="t",
         process="p",
     )
 
-    assert ("mon/r2", False, None) == (found.attempt, found.released_between, found.allocated)
+    assert ("mon/r2", False, None) == (found.attempt, found.released_between, found.launched_at)
 
 
 def test_a_run_id_that_names_every_run_names_none() -> None:
@@ -61,7 +62,7 @@ def test_slurm() -> None:
     """A requeue keeps Slurm's id: the restart count makes the attempt."""
     found = identify(SLURM, script="train.py", process="p")
 
-    assert Identity("alpha/8812", "slurm:8812:1", 3, world_size=8, gpus_on_node=4, launched=True) == found
+    assert Identity("alpha/8812", "slurm:8812:1", 3, world_size=8, gpus_on_node=4, by_launcher=True) == found
 
 
 def test_array_tasks_are_jobs_of_their_own() -> None:

@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ett_collector.agent.tail import Position, list_spools, read_spool
 
+from ett_collector.agent.tail import Position, list_spools, read_spool
 from tests.collectors.conftest import COLLECTORS
 
 if TYPE_CHECKING:

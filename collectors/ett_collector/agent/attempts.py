@@ -52,7 +52,7 @@ class Attempt:
             self.job_told = True
             facts = {k: v for k, v in (*head["facts"].items(), ("labels", head["labels"])) if v}
             events.append({"type": "job", "job": self.job, **facts})
-        begun = head["allocated"] or head["began"]
+        begun = head["allocated"] or head["launched_at"] or head["began"]
         told = self.since is not None and self.since <= begun
         if told and (self.trainers != 1 or trace.is_launcher):
             return events
@@ -85,22 +85,21 @@ class Attempt:
         if self.ended or not ends or now - max(one["at"] for one in ends) < GRACE_NS:
             return None
         self.ended = True
-        told = [{**self._status(one["pid"], one["ticks"]), **one} for one in ends]
-        last = max(one["at"] for one in told)
+        last = max(one["at"] for one in ends)
         return {
             "type": "attempt_end",
             "job": self.job,
             "attempt": self.attempt,
             "ts": last,
-            **_how(sorted(told, key=lambda one: (one["at"], one["rank"])), node),
+            **_how(sorted(ends, key=lambda one: (one["at"], one["rank"])), node),
         }
 
-    def _status(self, pid: int, ticks: int) -> dict[str, Any]:
-        """The status of a process that its `ett-run` saw."""
+    def parents_word(self, pid: int, ticks: int) -> dict[str, Any] | None:
+        """When and how a process ended (at, exit_code or signal) by the word of its `ett-run`."""
         for one in self.ends:
             if one.get("child") == [pid, ticks]:
-                return {name: one[name] for name in ("exit_code", "signal") if name in one}
-        return {}
+                return {name: one[name] for name in ("at", "exit_code", "signal") if name in one}
+        return None
 
 
 def _how(ends: list[dict[str, Any]], node: str) -> dict[str, Any]:

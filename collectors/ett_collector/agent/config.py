@@ -72,7 +72,7 @@ class AgentConfig:
 
 def _seconds(text: str) -> float:
     value = float(text)
-    if not 0 < value <= 86_400:  # noqa: PLR2004 - a day
+    if not 0 < value <= 86_400:  # a day
         raise ValueError(text)
     return value
 

@@ -82,7 +82,7 @@ def _wait(seconds: float, node: Node, stopped: socket.socket) -> bool:
 def _stop_signals() -> Iterator[socket.socket]:
     """A socket that becomes readable at SIGTERM or SIGINT."""
     reader, writer = socket.socketpair()
-    writer.setblocking(False)  # noqa: FBT003
+    writer.setblocking(False)
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
     wakeup = signal.set_wakeup_fd(writer.fileno())
     try:

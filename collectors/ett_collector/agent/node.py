@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from ett_collector.agent.attempts import Attempt
+from ett_collector.agent.attempts import GRACE_NS, Attempt
 from ett_collector.agent.outbox import Full
 from ett_collector.agent.tail import Position, list_spools, read_spool
 from ett_collector.agent.trace import Trace
@@ -140,6 +140,12 @@ class Node:
         """All of its records are read: book its death, and what its end means for the attempt."""
         death = self._deaths.get(name)
         if death is not None and trace.finished is None:
+            attempt = self._attempts.setdefault(trace.key, Attempt(*trace.key))
+            word = attempt.parents_word(trace.head["pid"], trace.head["ticks"])
+            if word is not None:  # it knows better than anybody who watches from outside
+                death = Death(word.pop("at"), word)
+            elif death.at is not None and self._has_parent(trace) and time.time_ns() < death.at + GRACE_NS:
+                return
             lived = max(trace.newest, self._alive_at if name in self._known_before else 0)
             at = lived if death.at is None else death.at
             self._add(name, trace.die(at, death.status, inferred=death.at is None))
@@ -148,6 +154,11 @@ class Node:
             self._dirty.add(name)
             self._attempts.setdefault(trace.key, Attempt(*trace.key)).leave(trace.finished)
             self._changed.add(trace.key)
+
+    def _has_parent(self, trace: Trace) -> bool:
+        """Whether an `ett-run` still waits for this process."""
+        child = [trace.head["pid"], trace.head["ticks"]]
+        return any(one.child == child and one.finished is None for one in self._traces.values())
 
     def _end_attempts(self, now: int) -> None:
         live = {t.key for t in self._traces.values() if t.finished is None and not t.is_launcher}

@@ -1,4 +1,4 @@
-"""Is a recorded process still alive, since when not, and how did it end?
+"""Whether a recorded process lives, since when it does not, and how it ended.
 
 In one's own pid namespace by pidfd (it wakes the agent at once, and newer kernels tell the exit status), else
 by pid and start time in /proc; from another namespace (a container) by the lock that a recorder holds on its
