@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -194,8 +194,15 @@ def test_all_killed(data_dir: Path) -> None:
 
 
 def watchers(data_dir: Path) -> list[int]:
-    found = subprocess.run(["pgrep", "-f", f"embedded.watcher {data_dir}"], capture_output=True, check=True)
-    return [int(pid) for pid in found.stdout.split()]
+    """The processes that watch over the folder's server."""
+    command = f"-m\0fleet_ett.postgres.embedded.watcher\0{data_dir}\0"
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # gone meanwhile
+                if command in (entry / "cmdline").read_text(errors="replace"):
+                    found.append(int(entry.name))
+    return found
 
 
 def test_killed_watcher(data_dir: Path) -> None:

@@ -1,0 +1,72 @@
+# Each target makes the environment that it needs; nothing has to be installed or running before,
+# but Python 3.10 or newer with its venv module (Debian: apt install python3-venv).
+
+PYTHON ?= python3
+JOBS ?= 2
+TORCH ?= torch==2.13.0
+PEER ?= ml-goodput-measurement==0.2.3
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: .venv/service.stamp ## a small training run that is killed and hangs, and its ledger (under a minute)
+	.venv/bin/python -m fleet_ett demo
+
+.PHONY: test
+test: lint ## all checks and tests, but the PyTorch run
+	.venv/bin/python -m pytest -n $(JOBS) -m "not torch"
+
+.PHONY: test-torch
+test-torch: .venv-torch/torch.stamp ## a real PyTorch job under torchrun, one worker killed
+	.venv-torch/bin/python -m pytest -m torch tests/torch
+
+.PHONY: lint
+lint: .venv/dev.stamp ## style, types, and who may import whom
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+
+.PHONY: format
+format: .venv/dev.stamp ## put the code into the house's shape
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+.PHONY: bench
+bench: .venv-bench/bench.stamp ## speed against the closest peer, as ratios of one run
+	.venv-bench/bin/python tests/bench/core.py
+
+.PHONY: clean
+clean: ## remove the environments and caches
+	rm -rf .venv .venv-torch .venv-bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An environment is made anew when pyproject.toml changes what may be in it.
+.venv/made.stamp .venv-torch/made.stamp .venv-bench/made.stamp: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "$(PYTHON) is older than 3.10: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(@D) || { echo "no venv: apt install python3-venv" >&2; exit 1; }
+	$(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+.venv/service.stamp: .venv/made.stamp
+	.venv/bin/python -m pip install --quiet --editable '.[service]'
+	@touch $@
+
+.venv/dev.stamp: .venv/service.stamp
+	.venv/bin/python -m pip install --quiet --group dev
+	@touch $@
+
+.venv-torch/torch.stamp: .venv-torch/made.stamp
+	.venv-torch/bin/python -m pip install --quiet '$(TORCH)' numpy
+	.venv-torch/bin/python -m pip install --quiet --editable '.[service]' --group test
+	@touch $@
+
+.venv-bench/bench.stamp: .venv-bench/made.stamp
+	.venv-bench/bin/python -m pip install --quiet --editable '.[service]' '$(PEER)'
+	@touch $@
