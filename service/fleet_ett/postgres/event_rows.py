@@ -32,6 +32,7 @@ TYPES = (
 CODES = {name: code for code, name in enumerate(TYPES)}
 ATTEMPT_START, STEPS, HEARTBEAT, FAULT = (CODES[t] for t in ("attempt_start", "steps", "heartbeat", "fault"))
 UNITS = (None, "optimizer_step", "micro_batch")
+OTHER_UNIT = 3  # its name stands in the body
 _UNIT_CODES = {name: code for code, name in enumerate(UNITS) if name}
 
 # The columns in the order of a COPY, with their types.
@@ -147,9 +148,10 @@ def _row(
     rest = body
     if event.type == "steps":
         steps = tuple(body.get(name) for name in _OF_STEPS)
-        unit = _UNIT_CODES.get(body.get("unit", ""))
-        if len(body) > len(steps) - steps.count(None) + (unit is not None):
-            taken = _OF_STEPS if unit is None else (*_OF_STEPS, "unit")
+        unit = _UNIT_CODES.get(body["unit"], OTHER_UNIT) if "unit" in body else None
+        known = unit is not None and unit != OTHER_UNIT
+        if len(body) > len(steps) - steps.count(None) + known:
+            taken = (*_OF_STEPS, "unit") if known else _OF_STEPS
             rest = {name: value for name, value in body.items() if name not in taken}
         else:
             rest = {}
@@ -194,7 +196,7 @@ def event_of(
     if row.type == STEPS:
         told = zip(_OF_STEPS, (*row[FIRST_STEP : FIRST_STEP + 5], row.per_step), strict=True)
         body |= {name: value for name, value in told if value is not None}
-        if row.unit is not None:
+        if row.unit is not None and row.unit != OTHER_UNIT:
             body["unit"] = UNITS[row.unit]
     elif row.phase is not None:
         body["phase"] = row.phase

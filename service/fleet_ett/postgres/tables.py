@@ -64,8 +64,8 @@ jobs = Table(
 )
 
 # An attempt exists from its first event on; `index` is null until it is booked. `first_ns`, `last_ns`: bounds of
-# its events' stamps, which say in which partitions to look. `carry`: what it leaves to the next one.
-# `link_digest`: of what its books depended on. `dirty`: events came since.
+# its events' stamps, which say in which partitions to look. `alloc_ns` puts a job's attempts in order. `carry`: what
+# it leaves to the next one. `link_digest`: of what its books depended on. `dirty`: events came since.
 attempts = Table(
     "attempts",
     metadata,
@@ -127,7 +127,7 @@ nodes = Table(
 # Raw and immutable, partitioned by RANGE (start_ns) at UTC days. `start_ns`, `end_ns` are corrected (stamp minus
 # clock_offset_ns). `digest` is of the canonical bytes: two events of one identity that differ are both kept, and
 # the core decides. A heartbeat stands once under each attempt that it names; one that names none under job 0, a
-# fault without a job under job -1. `unit`: 1 optimizer_step, 2 micro_batch, null any other (then in `body`).
+# fault without a job under job -1. `unit`: 1 optimizer_step, 2 micro_batch, 3 another (named in `body`).
 # `body`: the fields that have no column here, compact JSON text.
 events = Table(
     "events",
@@ -153,6 +153,8 @@ events = Table(
     Column("body", JSON),
     PrimaryKeyConstraint("job_id", "source_id", "seq", "start_ns", "digest"),
     Index("events_start", "start_ns", postgresql_using="brin"),
+    # who reported faults (`/v1/nodes`): they are few, so the index is small and costs other events nothing
+    Index("events_faults", "source_id", "start_ns", postgresql_where=text("type = 8")),
     postgresql_partition_by="RANGE (start_ns)",
 )
 

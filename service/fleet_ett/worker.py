@@ -1,0 +1,176 @@
+"""Books jobs as their events come: the loop around `attribution`, and `rebuild`.
+
+Any number of workers may run, in any number of processes: a job is held by one at a time. What happened is
+in the database alone, so a worker may be killed at any moment, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import DBAPIError
+
+from fleet_ett.attribution import SECOND_NS, attribute_job
+from fleet_ett.core.policy import Policy
+from fleet_ett.errors import EttError, NotFound
+from fleet_ett.postgres import jobs_due, maintenance
+from fleet_ett.postgres.job_books import JobBooks
+from fleet_ett.postgres.pool import is_transient, transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from sqlalchemy import Engine
+
+    from fleet_ett.settings import Settings
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 0.25  # between two looks when nothing is to be done
+AWAY_S = 1.0  # between two tries when the database is away
+AT_ONCE = 50  # jobs that one look hands out
+STOP_S = 10.0
+# A job that takes long to book is booked less often: at most a fifth of a worker's time is one job's.
+PACE = 4
+LONGEST_PACE_NS = 30 * SECOND_NS
+RETRY_NS = 60 * SECOND_NS  # a job that cannot be booked, when new events come
+RETRY_ANYWAY_NS = 600 * SECOND_NS
+MAINTENANCE_NS = 3600 * SECOND_NS
+MAX_ERROR = 2000  # characters
+
+
+def policy_of(settings: Settings) -> Policy:
+    """The accounting's policy as it is set."""
+    return Policy(lateness_ns=settings.lateness_ns, hang_ns=settings.hang_ns)
+
+
+def book_due_jobs(engine: Engine, policy: Policy, *, clock: Callable[[], int] = time.time_ns) -> int:
+    """Book every job that has to be; returns how many were. `clock` tells the time in ns.
+
+    Raises `Unavailable` when the database is away. A job that cannot be booked is noted and passed by.
+    """
+    with transaction(engine) as conn:
+        jobs_due.spread_node_marks(conn, after=_reach(policy))
+        waiting = jobs_due.due_jobs(conn, now=clock(), most=AT_ONCE)
+    return sum(book_job(engine, policy, job_id, clock=clock) for job_id in waiting)
+
+
+def book_job(engine: Engine, policy: Policy, job_id: int, *, clock: Callable[[], int] = time.time_ns) -> bool:
+    """Book one job if it has to be and nobody else does; whether it was.
+
+    The books change as a whole or not at all. Raises `Unavailable` when the database is away.
+    """
+    now, began = clock(), time.monotonic_ns()
+    job = None
+    try:
+        with transaction(engine) as conn:
+            job = jobs_due.hold_job(conn, job_id, now=now)
+            if job is None:
+                return False
+            jobs_due.take_marks(conn, job_id, before=policy.before_ns, after=_reach(policy))
+            attribute_job(JobBooks(conn, job_id, job, policy), now=now, policy=policy)
+            cost = time.monotonic_ns() - began
+            jobs_due.pace_job(conn, job_id, not_before=now + cost + min(PACE * cost, LONGEST_PACE_NS))
+    except EttError:
+        raise
+    except Exception as error:
+        if isinstance(error, DBAPIError) and is_transient(error):
+            raise
+        log.exception("job %r could not be booked", job)
+        _note_error(engine, policy, job_id, error, now=now)
+    return True
+
+
+def rebuild(engine: Engine, policy: Policy, *, job: str | None = None, as_of: int | None = None) -> int:
+    """Derive the books of one job, or of all, again from the raw events; returns how many jobs.
+
+    `as_of` (ns) is the time of the question, by default now. Raises `NotFound` for an unknown job, and what the
+    core raises: nothing is passed by here.
+    """
+    with transaction(engine) as conn:
+        chosen = jobs_due.job_ids(conn, job)
+    if job is not None and not chosen:
+        msg = f"there is no job {job!r}"
+        raise NotFound(msg)
+    for job_id in chosen:
+        now = time.time_ns() if as_of is None else as_of
+        with transaction(engine) as conn:
+            name = jobs_due.wait_for_job(conn, job_id)
+            jobs_due.take_marks(conn, job_id, before=policy.before_ns, after=_reach(policy))
+            maintenance.drop_books(conn, job_id)
+            attribute_job(JobBooks(conn, job_id, name, policy), now=now, policy=policy)
+    return len(chosen)
+
+
+class Workers:
+    """The workers of this process: `with Workers(engine, settings): ...`."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self._engine = engine
+        self._policy = policy_of(settings)
+        self._retention_days = settings.retention_days
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), name=f"worker-{number}", daemon=True)
+            for number in range(settings.workers)
+        ]
+
+    def __enter__(self) -> Workers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop after the job at hand; one that takes too long is left, and its transaction with it."""
+        self._stopping.set()
+        until = time.monotonic() + STOP_S
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0))
+
+    def _run(self, number: int) -> None:
+        maintained, away = 0, False
+        while not self._stopping.is_set():
+            pause = 0.0
+            try:
+                now = time.time_ns()
+                if number == 0 and now - maintained > MAINTENANCE_NS:
+                    maintenance.maintain(self._engine, retention_days=self._retention_days, now=now)
+                    maintained = now
+                if not book_due_jobs(self._engine, self._policy):
+                    pause = IDLE_S
+                if away:
+                    log.info("the database is back")
+                away = False
+            except EttError as error:
+                if not away:
+                    log.warning("books wait: %s", error.message)
+                away, pause = True, AWAY_S
+            except Exception:  # a worker outlives any bug: what it cannot do is said, and tried again
+                log.exception("a worker stumbled")
+                pause = AWAY_S
+            self._stopping.wait(pause)
+
+
+def _reach(policy: Policy) -> int:
+    """How long after an attempt's end something said of its nodes still concerns it (ns)."""
+    return max(policy.after_ns, policy.lateness_ns)
+
+
+def _note_error(engine: Engine, policy: Policy, job_id: int, error: Exception, *, now: int) -> None:
+    """Show what went wrong beside the job's last good books, and do not try again at once."""
+    said = (
+        f"{type(error).__name__}: {error}"[:MAX_ERROR]
+        .replace("\0", "\ufffd")
+        .encode(errors="replace")
+        .decode()
+    )
+    with transaction(engine) as conn:
+        jobs_due.wait_for_job(conn, job_id)
+        jobs_due.take_marks(conn, job_id, before=policy.before_ns, after=_reach(policy))
+        jobs_due.note_error(conn, job_id, said, due=now + RETRY_ANYWAY_NS, not_before=now + RETRY_NS)
