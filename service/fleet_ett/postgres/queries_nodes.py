@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Numeric, case, cast, func, literal, null, select, union_all
+from sqlalchemy import Numeric, case, cast, func, literal, literal_column, null, select, tuple_, union_all
 
+from fleet_ett.postgres.event_rows import FAULT
 from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
 from fleet_ett.postgres.rows import after_key, exact_rows
-from fleet_ett.postgres.tables import held_up, incidents, jobs, nodes, quarantine
+from fleet_ett.postgres.tables import events, held_up, incidents, jobs, nodes, quarantine, sources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,11 @@ def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
         .order_by(keys[0].desc(), keys[1])
         .limit(page.limit)
     )
-    return exact_rows(conn, query, key=("held_gpu_ns", "node"))
+    rows = exact_rows(conn, query, key=("held_gpu_ns", "node"))
+    faults = _count_faults(conn, scope, [str(row["node"]) for row in rows])
+    for row in rows:
+        row["faults"] = faults.get(str(row["node"]), 0)
+    return rows
 
 
 def list_quarantine(conn: Connection, window: Window, node: Sequence[str], page: Page) -> list[Row]:
@@ -68,6 +73,21 @@ def list_quarantine(conn: Connection, window: Window, node: Sequence[str], page:
         .limit(page.limit)
     )
     return exact_rows(conn, query, key=("id",))
+
+
+def _count_faults(conn: Connection, scope: Scope, names: Sequence[str]) -> dict[str, int]:
+    """Faults that the nodes reported in the window, each once; with filters, those that name a job of theirs."""
+    told = tuple_(events.c.source_id, events.c.seq)
+    query = (
+        select(sources.c.node, func.count(told.distinct()))
+        .join_from(sources, events, events.c.source_id == sources.c.source_id)
+        .where(sources.c.node.in_(names), events.c.type == literal_column(str(FAULT)), *inside(events.c.start_ns, scope.window))
+        .group_by(sources.c.node)
+    )
+    if _is_filtered(scope):
+        concerned = select(jobs.c.job_id).where(*job_passes(scope.filters, scope.window))
+        query = query.where(events.c.job_id.in_(concerned))
+    return {node: number for node, number in conn.execute(query)}
 
 
 def _held(scope: Scope) -> Select[Any]:
