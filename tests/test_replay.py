@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fleet_ett.replay.table import percent, span
 
+from fleet_ett.replay.table import percent, span
 from tests.scenarios import FOLDER
 
 TIMELINES = Path(__file__).parent / "data" / "goodput_timelines.jsonl"

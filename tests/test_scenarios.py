@@ -7,10 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from fleet_ett.core.ledger import Books
 from fleet_ett.replay import document, replay_wire
 from fleet_ett.replay.wire_file import WireFile
-
 from tests.scenarios import FOLDER, Scenario, all_scenarios, read_scenario
 from tests.scenarios.compare import differences, restricted, unbalanced
 
@@ -43,7 +43,7 @@ def test_books_are_as_expected(scenario: Scenario, request: pytest.FixtureReques
 @pytest.mark.parametrize("seed", range(3))
 def test_delivery_does_not_matter(scenario: Scenario, seed: int) -> None:
     """Any order and any repetition give the same books; only the count of duplicates differs."""
-    chance = random.Random(f"{scenario.name}-{seed}")  # noqa: S311 - not a secret
+    chance = random.Random(f"{scenario.name}-{seed}")
     lines = [line for line in scenario.lines if line.strip()]
     again = [line for line in lines if chance.random() < 0.3]
     shuffled = lines + again
@@ -66,7 +66,7 @@ def test_every_split_into_batches_gives_the_same_timeline() -> None:
     events = list(WireFile(scenario.lines).events())
     expected: Any = None
     for seed in range(60):
-        chance = random.Random(seed)  # noqa: S311 - not a secret
+        chance = random.Random(seed)
         chance.shuffle(events)
         cuts = sorted(chance.sample(range(len(events) + 1), 2))
         books = Books()

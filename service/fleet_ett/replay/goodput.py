@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ett_collector.wire import Event, Rejected, decode_event
-
 from fleet_ett.replay.lives import PAIRED, Entry, Life, Span, split
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ett_collector.wire import Event, Rejected, decode_event
-
 from fleet_ett.replay.json_lines import parse_line
 
 if TYPE_CHECKING:
