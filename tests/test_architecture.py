@@ -6,11 +6,14 @@ Import contracts between packages stand in pyproject.toml; here is what they can
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from fleet_ett.settings import OPTIONS
 
 ROOT = Path(__file__).parent.parent
 SERVICE, COLLECTORS = ROOT / "service" / "fleet_ett", ROOT / "collectors" / "ett_collector"
@@ -122,6 +125,32 @@ def test_no_import_is_relative() -> None:
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):
             assert not (isinstance(node, ast.ImportFrom) and node.level), path
+
+
+def test_readme_has_every_setting() -> None:
+    """A variable that the code reads has a row in README's tables, and README names no other."""
+    inner = {
+        "ETT_ATTEMPT_LAUNCHED_NS",
+        "ETT_BY",
+    }  # told by ett-run to its child; the wheel of another process
+    names = re.compile(r"\bETT_[A-Z_]+\b")
+    read = set(OPTIONS)
+    for path in COLLECTORS.rglob("*.py"):
+        read |= {
+            node.value
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and names.fullmatch(node.value)
+        }
+    facts = {
+        "ETT_CLUSTER",
+        "ETT_TEAM",
+        "ETT_MODEL",
+        "ETT_FRAMEWORK",
+        "ETT_JOB_NAME",
+    }  # put together from a list
+    rows = {name for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `ETT_")
+            for name in names.findall(line.split("|")[1])}  # fmt: skip
+    assert (read | facts) - inner == rows
 
 
 def imports(tree: ast.Module) -> set[str]:
