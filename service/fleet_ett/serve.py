@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from fleet_ett import worker
 from fleet_ett.app import create_app
 from fleet_ett.errors import Denied, Invalid
 from fleet_ett.postgres import migrate as migrations
@@ -51,6 +52,7 @@ def serve(settings: Settings, args: argparse.Namespace) -> int:
             if settings.database_url is None:  # the embedded server is ours alone to migrate
                 migrations.migrate(url)
             engine = stack.enter_context(pool(settings, url))
+            stack.enter_context(worker.Workers(engine, settings))
             server = _Server(
                 uvicorn.Config(
                     create_app(settings, engine),
@@ -77,8 +79,11 @@ def migrate(settings: Settings, args: argparse.Namespace) -> int:
 
 
 def rebuild(settings: Settings, args: argparse.Namespace) -> int:
-    """Derive the books of one job, or of all, again from the raw events."""
-    raise NotImplementedError
+    """Derive the books of one job, or of all, again from the raw events and say how many jobs."""
+    with database_url(settings) as url, pool(settings, url) as engine:
+        jobs = worker.rebuild(engine, worker.policy_of(settings), job=args.job, as_of=args.as_of)
+    print(f"rebuilt {jobs} job{'' if jobs == 1 else 's'}")
+    return 0
 
 
 def refuse_open_address(settings: Settings) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from fleet_ett.http.errors import MEDIA_TYPE
@@ -32,9 +34,13 @@ PROBLEMS: Responses = {
     400: _problem("A parameter cannot be understood; the detail says what is expected."),
     503: _problem("The database cannot be reached; try again after `Retry-After` seconds."),
 }
+# One whole answer of each path, as the service gave it (a test asks again).
+EXAMPLES: dict[str, Any] = json.loads(resources.files("fleet_ett.http").joinpath("examples.json").read_text())
 CSV_ROWS: dict[str, Any] = {
     "text/csv": {"schema": {"type": "string", "description": "The rows, with a header."}}
 }
+
+
 READS: Responses = {200: {"content": CSV_ROWS}, **PROBLEMS}
 READS_ONE: Responses = {**READS, 404: _problem("There is no such job or component.")}
 
@@ -45,9 +51,12 @@ def install_openapi(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         document = generate()
-        for path in document["paths"].values():
-            for operation in path.values():
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
                 operation["responses"].pop("422", None)
+            if path in EXAMPLES:  # set here, for FastAPI would leave out what is null
+                content = operations["get"]["responses"]["200"]["content"]
+                content["application/json"]["example"] = EXAMPLES[path]
         schemas = document.get("components", {}).get("schemas", {})
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)

@@ -79,15 +79,19 @@ def _count_faults(conn: Connection, scope: Scope, names: Sequence[str]) -> dict[
     """Faults that the nodes reported in the window, each once; with filters, those that name a job of theirs."""
     told = tuple_(events.c.source_id, events.c.seq)
     query = (
-        select(sources.c.node, func.count(told.distinct()))
+        select(sources.c.node, func.count(told.distinct()).label("faults"))
         .join_from(sources, events, events.c.source_id == sources.c.source_id)
-        .where(sources.c.node.in_(names), events.c.type == literal_column(str(FAULT)), *inside(events.c.start_ns, scope.window))
+        .where(
+            sources.c.node.in_(names),
+            events.c.type == literal_column(str(FAULT)),
+            *inside(events.c.start_ns, scope.window),
+        )
         .group_by(sources.c.node)
     )
     if _is_filtered(scope):
         concerned = select(jobs.c.job_id).where(*job_passes(scope.filters, scope.window))
         query = query.where(events.c.job_id.in_(concerned))
-    return {node: number for node, number in conn.execute(query)}
+    return {row.node: row.faults for row in conn.execute(query)}
 
 
 def _held(scope: Scope) -> Select[Any]:
