@@ -186,6 +186,9 @@ def _optional(
 
 def _stamp(name: str, value: object, offset: int, now: int | None) -> int:
     stamp = integer(name, value)
+    if stamp - offset >= INT_END:
+        msg = f"{name} is out of range once the clock offset is taken off: {stamp - offset}"
+        raise Rejected(msg)
     if stamp - offset < YEAR_2000_NS:
         msg = f"{name} lies before the year 2000: stamps are nanoseconds since the epoch"
         raise Rejected(msg)

@@ -222,7 +222,7 @@ def _summary(  # noqa: PLR0913, PLR0917 - everything that an attempt came to, ea
     l2_of = {label[1]: policy.taxonomy.phase(label[1]).meta_l2 for label in segments.labels}
     book(summary, segments, l2_of, tail_from, first.start)
     hung = bounds.end - summary.tail[0] if summary.headings.get("stall", [0])[0] > policy.hang_ns else None
-    summary.failure = causes.failure(told, bounds, progress, hung, policy)
+    summary.failure = causes.failure(told, bounds, progress, hung, link.next_start, policy)
     unknown = summary.headings.get("unknown", [0])[0]
     if unknown * 100 > summary.wall_ns:
         told.flag("unknown_share", amount=unknown)

@@ -113,18 +113,25 @@ def failure(
     bounds: Bounds,
     last_progress: int | None,
     hung_since: int | None,
+    next_start: int | None,
     policy: Policy,
 ) -> Failure | None:
     """The verdict on the end of an attempt; None for a live or completed one.
 
-    `last_progress` (ns) is the end of the last step time; evidence is looked for from `before_ns` before
-    it to `after_ns` after the end. `hung_since` (ns): a stall longer than the hang threshold led to the end.
+    `last_progress` (ns) is the end of the last step time. Evidence is looked for from `before_ns` before it
+    to `after_ns` after the end, within the attempt and before the next one, so that one fault is the cause
+    of one end; a fault that names the attempt is its own. `hung_since` (ns): a stall longer than the hang
+    threshold led to the end.
     """
     outcome = outcome_of(facts)
     if bounds.live or outcome == "completed":
         return None
-    since = (bounds.end if last_progress is None else last_progress) - policy.before_ns
-    faults = [e for e in facts.faults if since <= at(e) <= bounds.end + policy.after_ns]
+    since = max((bounds.end if last_progress is None else last_progress) - policy.before_ns, bounds.start)
+    until = bounds.end + policy.after_ns
+    if next_start is not None:
+        until = min(until, max(next_start, bounds.end))
+    named = facts.attempt
+    faults = [e for e in facts.faults if e.attempt == named or since <= at(e) <= until]
     found = [
         *_labelled(facts, bounds),
         *_faults(faults, bounds, last_progress, policy),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, sqrt
+from math import exp, expm1, sqrt
 
 
 def ett(productive: int, total: int) -> float | None:
@@ -23,12 +23,14 @@ def expected_ett(interval: float, write: float, restart: float, mttf: float) -> 
     """The useful fraction that failures leave: exact renewal form (Daly 2006; arXiv 2410.21680 v2).
 
     `interval`: useful seconds between checkpoints, `write`: blocking seconds of one, `restart`: seconds
-    from a failure to training again, `mttf`: mean seconds between failures of the job.
+    from a failure to training again, `mttf`: mean seconds between failures of the job. All but `restart` and
+    `write` must be above 0.
     """
-    exponent = (interval + write) / mttf
-    if exponent > 700:
+    lost = restart / mttf
+    cycle = (interval + write) / mttf
+    if lost + cycle > 700:  # exp() would overflow: no checkpoint is ever reached
         return 0.0
-    return interval / (mttf * exp(restart / mttf) * (exp(exponent) - 1))
+    return interval / (mttf * exp(lost) * expm1(cycle))
 
 
 def young_interval(write: float, mttf: float) -> float:

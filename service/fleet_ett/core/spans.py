@@ -41,6 +41,10 @@ def _at(event: Event) -> int:
     return (event.start or 0) - event.clock_offset_ns
 
 
+def _until(event: Event) -> int:
+    return (event.end or 0) - event.clock_offset_ns
+
+
 def gather(
     phases: list[Event],
     opens: list[Event],
@@ -50,28 +54,23 @@ def gather(
     flags: list[dict[str, Any]],
 ) -> Spans:
     """The spans of one attempt; names are looked up in the codes given. A span closed twice is flagged."""
-    closing: dict[tuple[int | None, str], Event] = {}
-    dropped: set[int] = set()
+    told: dict[tuple[int | None, str], list[Event]] = {}
     for event in phases:
-        span = event.body.get("span")
-        if span is None:
-            continue
-        key = (event.rank, span)
-        other = closing.setdefault(key, event)
-        if other is not event:  # closed twice: the earlier end
-            flags.append({"flag": "conflict", "rank": event.rank, "node": event.node})
-            kept, lost = sorted(
-                (other, event),
-                key=lambda e: ((e.end or 0) - e.clock_offset_ns, _at(e), e.seq),
-            )[:2]
-            closing[key] = kept
-            dropped.add(id(lost))
+        if "span" in event.body:
+            told.setdefault((event.rank, event.body["span"]), []).append(event)
+    dropped: set[int] = set()
+    for several in told.values():
+        if len(several) > 1:  # closed twice: the earlier end
+            several.sort(key=lambda e: (_until(e), _at(e), e.node, e.seq))
+            flags.append({"flag": "conflict", "rank": several[0].rank, "node": several[0].node})
+            dropped.update(id(event) for event in several[1:])
     if dropped:
         phases = [event for event in phases if id(event) not in dropped]
     still_open = {
-        (e.rank, e.body["span"]): e for e in sorted(opens, key=lambda e: (_at(e), e.seq), reverse=True)
+        (e.rank, e.body["span"]): e
+        for e in sorted(opens, key=lambda e: (_at(e), e.node, e.seq), reverse=True)
     }
-    phases = phases + [event for key, event in still_open.items() if key not in closing]
+    phases = phases + [event for key, event in still_open.items() if key not in told]
     n = len(phases)
     extra = [(i, event.body) for i, event in enumerate(phases) if len(event.body) > 1]
     key_column = np.full(n, -1, dtype=np.int64)

@@ -79,7 +79,7 @@ def _expected(
     unplanned: int,
 ) -> float | None:
     """What failures alone should leave (`ratios.expected_ett`); None without failures or saves."""
-    if not (saves and unplanned and held and recoveries):
+    if not (loop and saves and unplanned and held and recoveries):
         return None
     mean_recovery = sum(recoveries) / len(recoveries) / SECOND
     return ratios.expected_ett(

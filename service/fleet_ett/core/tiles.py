@@ -135,7 +135,7 @@ def cut_steps(facts: Facts, bounds: Bounds) -> Steps:
 
 def _flag_cut(facts: Facts, ranks: Ints, nodes: Ints, bounds: Bounds) -> None:
     if len(ranks) and not bounds.live:
-        lowest = int(np.argmin(ranks))
+        lowest = int(np.lexsort((nodes, ranks))[0])
         node = facts.node_names[int(nodes[lowest])]
         facts.flag("clipped", rank=int(ranks[lowest]), node=node, amount=len(ranks))
 
