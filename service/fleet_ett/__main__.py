@@ -33,13 +33,17 @@ COMMANDS = {
     "migrate": "fleet_ett.serve:migrate",
     "rebuild": "fleet_ett.serve:rebuild",
     "replay": "fleet_ett.replay:main",
-    "demo": "fleet_ett.demo:main",
+    "demo": "fleet_ett.demo.run:main",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 done, 1 failed, 2 misused or not installed."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args, rest = parser.parse_known_args(argv)
+    args.rest = rest
+    if rest and args.command != "demo":
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return _run(args)
     except ModuleNotFoundError as error:
@@ -63,6 +67,8 @@ def _run(args: argparse.Namespace) -> int:
     run = getattr(importlib.import_module(module), function)
     if module == "fleet_ett.serve":
         return int(run(_settings(args), args))
+    if args.command == "demo":
+        return int(run(args.rest))
     return int(run(args))
 
 
@@ -127,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     replay.add_argument("--json", action="store_true", help="print JSON instead of tables")
     commands.add_parser(
-        "demo", help="a small training run with failures, and its ledger",
+        "demo", help="a small training run with failures, and its ledger", add_help=False,
         description="Start the service and a small real training run that fails, hangs and recovers; print its ledger.",
     )  # fmt: skip
     commands.add_parser("version", help="print the version", description="Print the version.")

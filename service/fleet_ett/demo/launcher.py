@@ -30,9 +30,9 @@ VICTIM = 1
 class Plan:
     """What the run does: `kill_after` and `hang_before` are steps, `timeout_s` is the collective's."""
 
-    steps: int = 360
-    kill_after: int = 111
-    hang_before: int = 215
+    steps: int = 520
+    kill_after: int = 151
+    hang_before: int = 295
     timeout_s: float = 4.0
 
 
@@ -132,13 +132,13 @@ class Launcher:
     def _watch(self, attempt: str, ranks: list[subprocess.Popen[bytes]]) -> list[int | None]:
         """Wait for the end of an attempt, doing harm on the way; the ranks' exit codes."""
         failed_at = None
-        told = 0
+        told = -40
         while True:
             codes = [rank.poll() for rank in ranks]
             if None not in codes:
                 return codes
             step = self._last_step(attempt)
-            if step >= told + 40:
+            if step and step >= told + 40:
                 told = step - step % 40
                 self.say(f"step {step}: loss {self._loss():.3f}")
             if attempt == "launch-0" and not self.harm.killed_at and step >= self.plan.kill_after:

@@ -82,7 +82,9 @@ def update(parameters: Parameters, mean: Parameters) -> None:
 
 def pack(values: Parameters, loss: float) -> Floats:
     """All arrays and the loss as one vector, for the ranks to average."""
-    return np.concatenate([*(values[name].ravel() for name in sorted(values)), np.array([loss], dtype=np.float32)])
+    return np.concatenate(
+        [*(values[name].ravel() for name in sorted(values)), np.array([loss], dtype=np.float32)]
+    )
 
 
 def unpack(vector: Floats, like: Parameters) -> tuple[Parameters, float]:

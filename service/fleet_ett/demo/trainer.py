@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SEED = 7
 RANKS = 2
 SAMPLES = 2048  # of one micro-batch of one rank
-MICRO_BATCHES = 8
+MICRO_BATCHES = 5
 SAVE_EVERY = 40  # steps
 EXIT_FAILED = 1
 
