@@ -79,8 +79,9 @@ def test_several_may_make_the_same_days_at_once(no_partitions: Engine) -> None:
         assert 3 == len(partitions(conn))
 
 
+@pytest.mark.usefixtures("no_partitions")
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Pacific/Kiritimati", "UTC"])
-def test_the_zone_of_a_session_has_no_say(no_partitions: Engine, database_url: str, zone: str) -> None:
+def test_the_zone_of_a_session_has_no_say(database_url: str, zone: str) -> None:
     """B42: no hour is without a partition when clocks change, and a day's rows lie under its UTC date."""
     abroad = open_pool(database_url)
 

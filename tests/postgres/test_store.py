@@ -151,7 +151,7 @@ def test_an_event_of_an_earlier_life_keeps_its_identity(store: PostgresStore, ro
     assert 4 == stored(rows)
 
 
-def test_rows_and_columns_mean_the_same(store: PostgresStore, rows: Rows) -> None:
+def test_rows_and_columns_mean_the_same(store: PostgresStore) -> None:
     agent = Agent()
     events = [window(agent, step) for step in range(3)]
     names = ("seq", "first", "last", "start", "end")
@@ -244,9 +244,7 @@ def test_what_a_node_says_beside_all_jobs_stands_apart(store: PostgresStore, row
     )
 
 
-def test_a_lost_connection_is_no_error_of_the_sender(
-    store: PostgresStore, engine: Engine, rows: Rows
-) -> None:
+def test_a_lost_connection_is_no_error_of_the_sender(store: PostgresStore, engine: Engine) -> None:
     """Sessions that were ended from outside are replaced: the next batch is stored."""
     agent = Agent()
     agent.hand_in(store, [window(agent, 1)])
