@@ -178,7 +178,10 @@ def test_a_bulk_batch_that_cannot_be_read_is_refused_alone(service: Service, bat
 
 def test_free_text_is_cleaned_and_the_event_kept(service: Service, engine: Engine) -> None:
     """B81: NUL and lone surrogates in what people read become U+FFFD."""
-    fault = '{"seq": 1, "type": "fault", "ts": %d, "kind": "other", "text": "a\\u0000b\\ud800c", "x": {"k\\u0000": NaN}}'
+    fault = (
+        '{"seq": 1, "type": "fault", "ts": %d, "kind": "other", "text": "a\\u0000b\\ud800c",'
+        ' "x": {"k\\u0000": NaN}}'
+    )
     body = json.dumps(envelope({"BAD": 0})).replace('{"BAD": 0}', fault % T)
     assert 1 == post(service, body.encode()).json()["accepted"]
     query = "SELECT body FROM events WHERE job_id = -1 AND body->>'text' LIKE 'a%%b%%c'"
@@ -189,7 +192,8 @@ def test_free_text_is_cleaned_and_the_event_kept(service: Service, engine: Engin
 
 def test_msgpack_may_hold_what_json_cannot(service: Service) -> None:
     odd: list[Any] = [
-        {1: 2, "type": "steps"}, {"type": "phase", "attrs": {1: 1, "a": 2}}, b"bytes", msgspec.msgpack.Ext(3, b"x"),
+        {1: 2, "type": "steps"}, {"type": "phase", "attrs": {1: 1, "a": 2}}, b"bytes",
+        msgspec.msgpack.Ext(3, b"x"),
         {"type": "job", "job": "j", "labels": {2: "x", "b": "y"}}, {(1, 2): 3}, float("nan"),
     ]  # fmt: skip
     content = msgspec.msgpack.encode(envelope(step(1), *odd))

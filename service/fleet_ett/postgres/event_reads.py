@@ -7,6 +7,7 @@ is read as events. Stamps bound each question, so that only the partitions that 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -205,8 +206,8 @@ class EventReads:
         fresh[:1] = True
         for name in _STEP_COLUMNS[:_GROUPED]:
             fresh[1:] |= table[name][1:] != table[name][:-1]
-        first = np.flatnonzero(fresh)
-        for low, high in zip(first.tolist(), [*first[1:].tolist(), len(order)], strict=True):
+        cuts = np.append(np.flatnonzero(fresh), len(order)).tolist()
+        for low, high in pairwise(cuts):
             rows = {name: column[low:high] for name, column in table.items()}
             node, incarnation = self.sources[int(rows["source_id"][0])]
             offset, unit = int(rows["clock_offset_ns"][0]), int(rows["unit"][0])
