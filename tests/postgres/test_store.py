@@ -186,7 +186,7 @@ def test_one_bad_event_never_sinks_its_batch(store: PostgresStore, rows: Rows) -
         1772452800000000,
         0,
         -5,
-        time.time_ns() + 2 * 86400 * S,
+        pytest.param(time.time_ns() + 2 * 86400 * S, id="the day after tomorrow"),
         1e18,
         True,
         "1772452800",
