@@ -135,7 +135,7 @@ def book_attempt(
     first = path.first_step(tiles, steps)
     outcome = causes.outcome_of(told)
     failed = not bounds.live and outcome in ("failed", "unknown")
-    track = path.job_track(told, tiles, steps, first, names, bounds, policy)
+    track = path.job_track(told, tiles, steps, chains, first, names, bounds, policy)
     track = silence.fill(track, told, names, bounds, policy, failed=failed)
     track = track.cut(moment for moment in (first.start, first.end) if moment is not None)
     track = track.without(policy.exclude)
@@ -144,7 +144,7 @@ def book_attempt(
     track, labels = places.place(track, replay, names, first, policy)
     until = booking.settled_until(told, tiles, bounds, link, now, policy)
     segments = booking.segments(told, track, labels, names, bounds, link, until, policy)
-    summary = _summary(told, segments, bounds, link, tiles, steps, first, judged, outcome, policy)
+    summary = _summary(told, segments, bounds, link, tiles, first, judged, outcome, policy)
     carry = Carry(judged.coverage, link.carry.work_keys | frozenset(told.work_keys))
     flying = tiles.start[tiles.in_flight]
     windows = Windows(
@@ -183,13 +183,12 @@ def _summary(  # noqa: PLR0913, PLR0917 - everything that an attempt came to, ea
     bounds: Bounds,
     link: Link,
     tiles: Tiles,
-    steps: Steps,
     first: path.FirstStep,
     judged: Repeats,
     outcome: str,
     policy: Policy,
 ) -> AttemptSummary:
-    progress = int(steps.end.max()) if len(steps) else None
+    progress = _last_progress(segments)
     tail_from = progress if progress is not None else _last_report(tiles, bounds)
     summary = AttemptSummary(
         attempt=told.attempt,
@@ -232,6 +231,13 @@ def _summary(  # noqa: PLR0913, PLR0917 - everything that an attempt came to, ea
 
 def _last_report(tiles: Tiles, bounds: Bounds) -> int:
     return int(tiles.end.max()) if len(tiles.end) else bounds.start
+
+
+def _last_progress(segments: Segments) -> int | None:
+    """The end of the last step time of the job (ns)."""
+    codes = [i for i, label in enumerate(segments.labels) if label[0] in ("productive", "replay")]
+    rows = np.flatnonzero(np.isin(segments.label, codes))
+    return int(segments.end[rows[-1]]) if len(rows) else None
 
 
 def _first(segments: Segments, heading: str) -> int | None:

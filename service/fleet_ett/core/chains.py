@@ -31,6 +31,7 @@ class Chains:
     node: Ints
     start: Ints
     end: Ints
+    verdict: Ints
     wait: Ints | None
 
     def __len__(self) -> int:
@@ -53,7 +54,7 @@ def chained(steps: Steps, verdict: Ints, alone: int) -> Chains:
     n = len(steps)
     if not n:
         none = np.empty(0, dtype=np.int64)
-        return Chains(none, none, none, none, none, none, None)
+        return Chains(none, none, none, none, none, none, none, None)
     follows = (steps.start[1:] == steps.end[:-1]) & (verdict[1:] == verdict[:-1]) & (verdict[1:] != alone)
     for column in (steps.rank, steps.node):
         if column.strides != (0,):
@@ -73,5 +74,6 @@ def chained(steps: Steps, verdict: Ints, alone: int) -> Chains:
         steps.node[first],
         steps.start[first],
         steps.end[last],
+        verdict[first],
         wait,
     )

@@ -14,12 +14,14 @@ import numpy as np
 
 from fleet_ett.core import cover
 from fleet_ett.core.intervals import IntervalSet
+from fleet_ett.core.repeats import NEW, REPLAYED, SPLIT
 from fleet_ett.core.taxonomy import HANG, UNKNOWN
 from fleet_ett.core.track import Track
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fleet_ett.core.chains import Chains
     from fleet_ett.core.facts import Facts
     from fleet_ett.core.policy import Policy
     from fleet_ett.core.steps import Steps
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
 # Rungs from behind to ahead; the phases of start-up stand between the first two in taxonomy order.
 UNREPORTED, BLOCKING, STEPS, END = 0, 100_000, 300_000, 400_000
+# Among steps replay is furthest behind, as all ranks have to be on new data; a window that is partly covered
+# says least: it decides where no other rank's window does.
+_LAG = np.zeros(3, dtype=np.int64)
+_LAG[[REPLAYED, NEW, SPLIT]] = range(3)
 _ROW = 1 << 32  # below the rung stands the row of the tile, so that the lowest rank wins a tie
 
 
@@ -56,10 +62,11 @@ def first_step(tiles: Tiles, steps: Steps) -> FirstStep:
     return FirstStep(int(starts.min()), int(ends[starts < earliest].max(initial=earliest)))
 
 
-def job_track(
+def job_track(  # noqa: PLR0913, PLR0917 - the sweep's inputs, each of its own kind
     facts: Facts,
     tiles: Tiles,
     steps: Steps,
+    chains: Chains,
     first: FirstStep,
     names: Names,
     bounds: Bounds,
@@ -79,7 +86,7 @@ def job_track(
             tiles.key,
             lone,
         )
-    rungs = _rungs(tiles, names, policy)
+    rungs = _rungs(tiles, chains, names, policy)
     unreported, holders = _unreported(tiles, ranks, first)
     all_starts = np.concatenate((tiles.start, unreported[:, 0]))
     all_ends = np.concatenate((tiles.end, unreported[:, 1]))
@@ -103,7 +110,7 @@ def job_track(
     return _silent_ranks(track, facts, tiles, steps, names, bounds, policy)
 
 
-def _rungs(tiles: Tiles, names: Names, policy: Policy) -> Ints:
+def _rungs(tiles: Tiles, chains: Chains, names: Names, policy: Policy) -> Ints:
     def rung(name: str) -> int:
         phase = policy.taxonomy.phase(name)
         if phase.stage in ("start", "schedule"):
@@ -114,8 +121,9 @@ def _rungs(tiles: Tiles, names: Names, policy: Policy) -> Ints:
 
     by_code = np.array([rung(name) for name in names.names], dtype=np.int64)
     rungs: Ints = by_code[tiles.phase]
-    rungs[tiles.window >= 0] = STEPS
-    rungs[tiles.in_flight] = STEPS + 1
+    stepping = tiles.window >= 0
+    rungs[stepping] = STEPS + _LAG[chains.verdict[tiles.window[stepping]]]
+    rungs[tiles.in_flight] = STEPS + len(_LAG)
     return rungs
 
 

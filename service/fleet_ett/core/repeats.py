@@ -159,44 +159,55 @@ def _flags(facts: Facts, steps: Steps, where: Ranges, base: Coverage, record: sl
 
 def split(track: Track, repeats: Repeats, steps: Steps) -> tuple[Track, Bools]:
     """The track cut at the borders of split windows; with it, which pieces of step time are replay."""
-    in_window = track.window >= 0
-    partly = np.empty(0, dtype=np.int64)
-    if len(repeats.verdict):
-        partly = np.flatnonzero(in_window & (repeats.verdict[track.window] == SPLIT))
-    replayed_at: list[tuple[int, int]] = []
-    points: list[int] = []
+    stepping = np.flatnonzero(track.window >= 0)
+    if not len(stepping):
+        return track, np.zeros(len(track), dtype=bool)
+    partly = stepping[repeats.verdict[track.window[stepping]] == SPLIT]
+    replayed: list[tuple[int, int]] = []
     for rows in _one_window(track, partly, steps):
-        pieces = [(int(track.start[row]), int(track.end[row])) for row in rows]
-        for low, high in _borders(pieces, repeats, int(track.window[rows[0]])):
-            replayed_at.append((low, high))
-            points += (low, high)
-    cut = track.cut(points)
+        window = int(track.window[rows[0]])
+        stretches = _borders(_step_time(track, stepping, _bounds(steps, window)), repeats, window)
+        spans = [(int(track.start[row]), int(track.end[row])) for row in rows]
+        both = ((max(a, low), min(b, high)) for a, b in spans for low, high in stretches)
+        replayed += [(low, high) for low, high in both if high > low]
+    cut = track.cut(moment for pair in replayed for moment in pair)
     replay = np.zeros(len(cut), dtype=bool)
-    inside = cut.window >= 0
-    if len(repeats.verdict):
-        replay[inside] = repeats.verdict[cut.window[inside]] == REPLAYED
-    if replayed_at:
-        stretches = np.array(sorted(replayed_at), dtype=np.int64)
-        at = np.searchsorted(stretches[:, 0], cut.start, side="right") - 1
-        replay |= inside & (at >= 0) & (cut.end <= stretches[np.maximum(at, 0), 1])
+    inside = np.flatnonzero(cut.window >= 0)
+    replay[inside] = repeats.verdict[cut.window[inside]] == REPLAYED
+    replay[np.isin(cut.start, [low for low, _ in replayed])] = True
     return cut, replay
 
 
 def _one_window(track: Track, rows: Ints, steps: Steps) -> list[list[int]]:
     """Pieces of split windows grouped: the same steps at about the same time are one window on all ranks."""
-    groups: list[tuple[tuple[int, int], int, list[int]]] = []
-    open_groups: dict[tuple[int, int], int] = {}
+    groups: list[tuple[int, list[int]]] = []
+    current: dict[tuple[int, int], int] = {}
     for row in rows.tolist():
         window = int(track.window[row])
         key = (int(steps.first[window]), int(steps.last[window]))
-        at = open_groups.get(key)
-        if at is not None and int(steps.start[window]) < groups[at][1]:
-            _, reach, members = groups[at]
-            groups[at] = (key, max(reach, int(steps.end[window])), [*members, row])
+        at = current.get(key)
+        if at is not None and int(steps.start[window]) < groups[at][0]:
+            groups[at] = (max(groups[at][0], int(steps.end[window])), [*groups[at][1], row])
         else:
-            open_groups[key] = len(groups)
-            groups.append((key, int(steps.end[window]), [row]))
-    return [members for _, _, members in groups]
+            current[key] = len(groups)
+            groups.append((int(steps.end[window]), [row]))
+    return [members for _, members in groups]
+
+
+def _bounds(steps: Steps, window: int) -> tuple[int, int]:
+    """From when to when (ns) any rank was in the steps of a window."""
+    start, end = steps.start[window], steps.end[window]
+    same = (steps.first == steps.first[window]) & (steps.last == steps.last[window])
+    same &= (steps.start < end) & (steps.end > start)
+    return int(steps.start[same].min()), int(steps.end[same].max())
+
+
+def _step_time(track: Track, stepping: Ints, bounds: tuple[int, int]) -> list[tuple[int, int]]:
+    """The job's step time within bounds: what no wait and no span of any rank takes out of a window."""
+    starts = np.maximum(track.start[stepping], bounds[0])
+    ends = np.minimum(track.end[stepping], bounds[1])
+    some = ends > starts
+    return list(zip(starts[some].tolist(), ends[some].tolist(), strict=True))
 
 
 def _borders(pieces: list[tuple[int, int]], repeats: Repeats, window: int) -> list[tuple[int, int]]:
