@@ -15,6 +15,8 @@ import uvicorn
 from ett_collector.wire import to_wire
 from fleet_ett.app import create_app
 from fleet_ett.core.policy import Policy
+from fleet_ett.postgres.store import PostgresStore
+from fleet_ett.postgres.tables import metadata
 from fleet_ett.settings import Settings
 from fleet_ett.worker import book_due_jobs
 from tests.http.story import HOUR, T0
@@ -22,6 +24,7 @@ from tests.http.story import HOUR, T0
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fastapi import FastAPI
     from sqlalchemy import Engine
 
     from ett_collector.wire import Event
@@ -36,6 +39,7 @@ class Service:
 
     client: httpx.Client
     engine: Engine
+    app: FastAPI
 
     def get(self, path: str, **params: Any) -> Any:
         """The JSON of a path that must answer 200; `from_` stands for `from`."""
@@ -58,6 +62,12 @@ class Service:
             if page["next"] is None:
                 return rows
             cursor = {"cursor": page["next"]}
+
+    def forget(self) -> None:
+        """Have never heard of anything."""
+        with self.engine.begin() as conn:
+            conn.exec_driver_sql(f"TRUNCATE {', '.join(metadata.tables)} RESTART IDENTITY")
+        self.app.state.store = PostgresStore(self.engine)  # the old one remembers ids
 
     def book(self, *jobs: Job, now: int = T0 + 24 * HOUR) -> None:
         """Have the jobs in the books as of `now` (ns)."""
@@ -91,7 +101,7 @@ def running(engine: Engine) -> Iterator[Service]:
         serving(uvicorn.Config(app, port=0, log_config=None, lifespan="off")) as url,
         httpx.Client(base_url=url, timeout=60) as client,
     ):
-        yield Service(client, engine)
+        yield Service(client, engine, app)
 
 
 @contextmanager
