@@ -41,7 +41,7 @@ def read_readings(engine: Engine) -> Readings:
         counts = _counts(conn)
         productive, unknown = _windows(conn, now)
         return Readings(
-            tenants=[(row.cluster, row.team) for row in conn.execute(_tenants())],
+            tenants=_tenants(conn, counts),
             counts=[count for count in counts if count.metric not in DURATIONS],
             durations=_durations([count for count in counts if count.metric in DURATIONS]),
             productive=productive,
@@ -53,9 +53,12 @@ def read_readings(engine: Engine) -> Readings:
         )
 
 
-def _tenants() -> Select[Any]:
-    first = func.min(jobs.c.job_id)
-    return select(jobs.c.cluster, jobs.c.team).group_by(jobs.c.cluster, jobs.c.team).order_by(first)
+def _tenants(conn: Connection, counts: list[Count]) -> list[tuple[str, str]]:
+    """Clusters and teams in the order of their first job; before them those that only counters still know."""
+    query = select(jobs.c.cluster, jobs.c.team).group_by(jobs.c.cluster, jobs.c.team)
+    found = [(row.cluster, row.team) for row in conn.execute(query.order_by(func.min(jobs.c.job_id)))]
+    counted = {(one.labels["cluster"], one.labels["team"]) for one in counts if "team" in one.labels}
+    return [*sorted(counted - set(found)), *found]
 
 
 def _counts(conn: Connection) -> list[Count]:
