@@ -7,10 +7,12 @@ All others keep their books and the `Carry` that they left.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fleet_ett.core.ledger import Carry, JobMeta, JobSummary, Link, assemble, attribute_attempt
+from fleet_ett.frozen import with_gap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,8 +20,11 @@ if TYPE_CHECKING:
     from ett_collector.wire import Event
     from fleet_ett.core.attempt import AttemptBooks
     from fleet_ett.core.policy import Policy
+    from fleet_ett.core.segments import Segments
     from fleet_ett.core.steps import StepBatch
     from fleet_ett.core.summary import AttemptSummary
+
+log = logging.getLogger(__name__)
 
 SECOND_NS = 1_000_000_000
 LIVE_NS = 5 * SECOND_NS  # a live job's books are never older
@@ -34,8 +39,8 @@ class Attempt:
     """An attempt as the books have it. Times ns.
 
     `start`, `released`: when its hardware was allocated, and whether it had been given back before (None until
-    they were looked up). `newest`: its newest stamp. `summary`, `carry`: None until it is booked. `dirty`: events
-    came since.
+    they were looked up). `newest`: its newest stamp. `dirty`: events came since it was booked. `frozen`: its raw
+    events are not all kept any more. `summary`, `carry`: None until it is booked.
     """
 
     attempt_id: int
@@ -44,6 +49,7 @@ class Attempt:
     released: bool
     newest: int
     dirty: bool
+    frozen: bool
     link_digest: str | None
     summary: AttemptSummary | None
     carry: Carry | None
@@ -77,6 +83,12 @@ class Job(Protocol):
         """Replace the books of an attempt."""
         ...
 
+    def book_gap(
+        self, attempt: Attempt, summary: AttemptSummary, gap: Segments, *, link_digest: str, now: int
+    ) -> None:
+        """Replace the gap after an attempt, and its summary; the rest of its books stays."""
+        ...
+
     def unbook(self, attempt: Attempt) -> None:
         """Drop the books of an attempt that had not begun yet."""
         ...
@@ -93,7 +105,7 @@ def attribute_job(job: Job, *, now: int, policy: Policy) -> int:
     """
     attempts = job.attempts()
     for attempt in attempts:
-        if attempt.dirty or attempt.start is None:
+        if (attempt.dirty and not attempt.frozen) or attempt.start is None:
             attempt.start, attempt.released = job.started(attempt)
     in_order = sorted(attempts, key=lambda one: (one.start or 0, one.released, one.attempt))
     begun = [one for one in in_order if (one.start or 0) <= now]
@@ -106,7 +118,10 @@ def attribute_job(job: Job, *, now: int, policy: Policy) -> int:
     for index, attempt in enumerate(begun):
         after = begun[index + 1] if index + 1 < len(begun) else None
         link = Link(index, carry, after.start if after else None, after.released if after else True)
-        if _has_changed(attempt, link_digest := link.digest()):
+        link_digest = link.digest()
+        if attempt.frozen:
+            booked += _book_frozen(job, attempt, link, link_digest, now=now, policy=policy)
+        elif _has_changed(attempt, link_digest):
             events = job.events(attempt, link, now=now)
             books = attribute_attempt(job.job, attempt.attempt, events, link, now=now, policy=policy)
             job.book(attempt, books, link_digest=link_digest, now=now)
@@ -118,6 +133,24 @@ def attribute_job(job: Job, *, now: int, policy: Policy) -> int:
     summary = assemble(job.job, job.meta(), summaries, now=now, policy=policy)
     job.close(summary, begun, due=_due(begun, to_come, now, policy))
     return booked
+
+
+def _book_frozen(
+    job: Job, attempt: Attempt, link: Link, link_digest: str, *, now: int, policy: Policy
+) -> bool:
+    """Book the gap after an attempt whose events are gone, if what follows it is another than before."""
+    assert attempt.summary is not None
+    if attempt.dirty:
+        log.warning(
+            "job %r, attempt %r: events came that can no longer be booked (retention)",
+            job.job,
+            attempt.attempt,
+        )
+    if attempt.link_digest == link_digest and not attempt.dirty:
+        return False
+    attempt.summary, gap = with_gap(attempt.summary, link, policy)
+    job.book_gap(attempt, attempt.summary, gap, link_digest=link_digest, now=now)
+    return True
 
 
 def _has_changed(attempt: Attempt, link_digest: str) -> bool:
@@ -132,7 +165,7 @@ def _due(begun: Sequence[Attempt], to_come: Sequence[Attempt], now: int, policy:
     moments = [one.start for one in to_come if one.start is not None]
     newest = max((one.newest for one in begun), default=now)
     for attempt in begun:
-        summary = attempt.summary
+        summary = None if attempt.frozen else attempt.summary
         if summary is not None and summary.live:
             moments.append(now + min(max(LIVE_NS, (now - newest) // SILENCE_SHARE), LONGEST_NS))
         elif summary is not None and summary.provisional_ns:

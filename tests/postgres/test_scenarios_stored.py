@@ -6,6 +6,7 @@ Delivered twice, in small batches out of order, and booked in between: the books
 from __future__ import annotations
 
 import json
+import os
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from fleet_ett.postgres.store import PostgresStore
 from fleet_ett.postgres.tables import metadata
 from fleet_ett.replay.wire_file import WireFile
 from fleet_ett.worker import book_due_jobs, rebuild
+from tests.judge.fleet_plan import plan_fleet
+from tests.judge.verdict import decoded
 from tests.scenarios import Scenario, all_scenarios
 
 if TYPE_CHECKING:
@@ -26,24 +29,43 @@ if TYPE_CHECKING:
     from ett_collector.wire import Event
 
 POLICY = Policy()
-MINUTE = 60_000_000_000
+MINUTE, DAY = 60_000_000_000, 86_400_000_000_000
 
 
 @pytest.mark.parametrize("scenario", all_scenarios(), ids=lambda one: one.name)
 def test_stored_books_are_the_cores(scenario: Scenario, engine: Engine) -> None:
     events = list(WireFile(scenario.lines).events())
+    compare(engine, events, newest(events) if scenario.as_of is None else scenario.as_of)
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("ETT_TEST_FLEETS", "12"))))
+def test_stored_books_of_a_random_fleet_are_the_cores(seed: int, engine: Engine) -> None:
+    """`ETT_TEST_FLEETS=500` looks harder."""
+    plan = plan_fleet(seed, 1 + seed % 3)
+    compare(engine, decoded(plan), plan.now)
+
+
+def newest(events: list[Event]) -> int:
     stamps = [e.start - e.clock_offset_ns for e in events if e.start is not None]
     stamps += [e.end - e.clock_offset_ns for e in events if e.end is not None]
-    newest = max(stamps, default=0)
-    as_of = newest if scenario.as_of is None else scenario.as_of
+    return max(stamps, default=0)
+
+
+def compare(engine: Engine, events: list[Event], as_of: int) -> None:
+    """Store, book and book anew; the tables against the core."""
     with engine.begin() as conn:
         conn.exec_driver_sql(f"TRUNCATE {', '.join(metadata.tables)} RESTART IDENTITY")
-    deliver(engine, events, now=newest + MINUTE, as_of=as_of)
+    deliver(engine, events, now=max(newest(events), as_of) + MINUTE, as_of=as_of)
+    book_due_jobs(engine, POLICY, clock=lambda: as_of + DAY)  # past every pace
     rebuild(engine, POLICY, as_of=as_of)
     books = Books(POLICY)
     books.add(events)
     expected = {job: shown(books.ledger(job, now=as_of)) for job in books.jobs()}
-    assert expected == stored(engine)
+    found = stored(engine)
+    assert expected.keys() == found.keys()
+    for job, ledger in expected.items():
+        for part, told in ledger.items():
+            assert told == found[job][part], (job, part)
 
 
 def deliver(engine: Engine, events: list[Event], *, now: int, as_of: int) -> None:

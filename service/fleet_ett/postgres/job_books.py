@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from fleet_ett.core.job import Incident, JobSummary
     from fleet_ett.core.ledger import Link
     from fleet_ett.core.policy import Policy
+    from fleet_ett.core.segments import Segments
     from fleet_ett.core.steps import StepBatch
 
 DAY_NS = 86_400_000_000_000
 
 _ATTEMPTS = text(
-    "SELECT attempt_id, attempt, first_ns, last_ns, alloc_ns, released, dirty, link_digest, summary, carry"
+    "SELECT attempt_id, attempt, first_ns, last_ns, alloc_ns, released, dirty, link_digest, summary, carry,"
+    " summary IS NOT NULL AND first_ns < (SELECT horizon_ns FROM retention) AS frozen"
     " FROM attempts WHERE job_id = :job_id"
 )
 _BOOK = text(
@@ -87,6 +89,7 @@ class JobBooks:
                     row.released,
                     last,
                     row.dirty,
+                    bool(row.frozen),
                     row.link_digest,
                     None if row.summary is None else AttemptSummary.from_json(row.summary),
                     None if row.carry is None else Carry.from_json(row.carry),
@@ -129,7 +132,19 @@ class JobBooks:
             before = ledgers.replace_rows(self.conn, table, self.job_id, attempt.attempt_id, rows)
             if table is segments:
                 self.late_ns += ledgers.changed_ns(ledgers.settled_rows(before), rows)
-        summary = books.summary
+        self._write(attempt, books.summary, books.carry, link_digest, now)
+
+    def book_gap(
+        self, attempt: Attempt, summary: AttemptSummary, gap: Segments, *, link_digest: str, now: int
+    ) -> None:
+        """See `fleet_ett.attribution.Job`."""
+        assert attempt.carry is not None
+        ledgers.replace_gap(self.conn, self.job_id, attempt.attempt_id, gap)
+        self._write(attempt, summary, attempt.carry, link_digest, now)
+
+    def _write(
+        self, attempt: Attempt, summary: AttemptSummary, carry: Carry, link_digest: str, now: int
+    ) -> None:
         self.conn.execute(
             _BOOK,
             {
@@ -145,7 +160,7 @@ class JobBooks:
                 "gpus": summary.gpus,
                 "link_digest": link_digest,
                 "now": now,
-                "carry": _json(books.carry.to_json()),
+                "carry": _json(carry.to_json()),
                 "summary": _json(summary.to_json()),
             },
         )

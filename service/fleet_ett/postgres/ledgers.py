@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 from sqlalchemy.types import BigInteger, Boolean, Integer, Numeric
 
+from fleet_ett.core.cells import cells
 from fleet_ett.postgres.tables import held_up, incidents, ledger, segments, work
 
 if TYPE_CHECKING:
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
     from fleet_ett.core.attempt import AttemptBooks
-    from fleet_ett.core.segments import Segment
+    from fleet_ett.core.cells import Cell
+    from fleet_ett.core.segments import Segment, Segments
 
     Cells = tuple[Any, ...]
 
 DERIVED = (ledger, segments, held_up, work)
+GAP = "gap"
 _COPY_TYPES = {BigInteger: "int8", Integer: "int4", Boolean: "bool", Numeric: "numeric"}
 
 
@@ -30,21 +33,7 @@ def attempt_rows(job_id: int, attempt_id: int, books: AttemptBooks) -> dict[Tabl
     """The rows of an attempt's books, by table, in the order of the table's columns."""
     key = (job_id, attempt_id)
     return {
-        ledger: [
-            (
-                *key,
-                cell.hour,
-                cell.heading,
-                cell.phase,
-                cell.component,
-                cell.repeated,
-                cell.wall_ns,
-                cell.gpu_ns,
-                cell.settled_wall_ns,
-                cell.settled_gpu_ns,
-            )
-            for cell in books.cells
-        ],
+        ledger: [(*key, *_cell(one)) for one in books.cells],
         segments: [(*key, *_segment(one)) for one in books.segments.rows()],
         held_up: [(*key, one.hour, one.node, one.rank, one.wall_ns, one.gpu_ns) for one in books.held],
         work: [
@@ -52,6 +41,18 @@ def attempt_rows(job_id: int, attempt_id: int, books: AttemptBooks) -> dict[Tabl
             for one in books.work
         ],
     }
+
+
+def replace_gap(conn: Connection, job_id: int, attempt_id: int, gap: Segments) -> None:
+    """Make this the gap after an attempt; its other rows stay."""
+    key = (job_id, attempt_id)
+    for table, rows in (
+        (ledger, [(*key, *_cell(one)) for one in cells(gap)]),
+        (segments, [(*key, *_segment(one)) for one in gap.rows()]),
+    ):
+        of_attempt = (table.c.job_id == job_id, table.c.attempt_id == attempt_id, table.c.heading == GAP)
+        conn.execute(table.delete().where(*of_attempt))
+        copy_rows(conn, table, rows)
 
 
 def replace_rows(
@@ -144,6 +145,20 @@ def replace_incidents(conn: Connection, job_id: int, rows: Iterable[dict[str, An
     ]
     if new:
         conn.execute(incidents.insert(), new)
+
+
+def _cell(one: Cell) -> Cells:
+    return (
+        one.hour,
+        one.heading,
+        one.phase,
+        one.component,
+        one.repeated,
+        one.wall_ns,
+        one.gpu_ns,
+        one.settled_wall_ns,
+        one.settled_gpu_ns,
+    )
 
 
 def _segment(one: Segment) -> Cells:

@@ -1,11 +1,17 @@
-"""Housekeeping: partitions ahead, bounds on what is kept, and books dropped to be made again."""
+"""Housekeeping: partitions ahead, bounds on what is kept, and books dropped to be made again.
+
+Retention drops whole partitions of raw events. An attempt's events are kept together until the last of them is
+old enough, and those of books that are not made yet longer; what is dropped once stays refused.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from fleet_ett.errors import Unavailable
 from fleet_ett.postgres import partitions
 from fleet_ett.postgres.ledgers import DERIVED
 from fleet_ett.postgres.pool import transaction
@@ -15,21 +21,76 @@ from fleet_ett.postgres.tables import incidents
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
+log = logging.getLogger(__name__)
+
+DAY_NS = partitions.DAY_NS
+LOCKS = "SET LOCAL lock_timeout = '1s'"  # who waits for this lock has everybody else wait behind
+
+_NEEDED = text(
+    "SELECT min(first_ns) FROM attempts WHERE first_ns < :horizon AND (last_ns >= :horizon OR dirty OR summary IS NULL)"
+)
+_WAITING = text("SELECT min(first_ns) FROM marks")
+_RAISE = text(
+    "INSERT INTO retention (horizon_ns) VALUES (:horizon) ON CONFLICT (singleton) DO UPDATE"
+    " SET horizon_ns = greatest(retention.horizon_ns, EXCLUDED.horizon_ns) RETURNING horizon_ns"
+)
 _FORGET = text(
-    "UPDATE attempts SET dirty = true, link_digest = NULL, carry = NULL, summary = NULL WHERE job_id = :job_id"
+    "UPDATE attempts SET dirty = true, link_digest = NULL, carry = NULL, summary = NULL"
+    " WHERE job_id = :job_id AND NOT coalesce(first_ns < (SELECT horizon_ns FROM retention), false)"
+    " RETURNING attempt_id"
 )
 
 
 def maintain(engine: Engine, *, retention_days: int, now: int) -> None:
-    """Do what has to be done about once an hour; harmless when done twice or by several at once."""
+    """Do what has to be done about once an hour; harmless when done twice or by several at once.
+
+    `retention_days` 0 keeps raw events for ever.
+    """
     with transaction(engine) as conn:
         partitions.add_partitions(conn, partitions.days_ahead(now), now=now)
     with transaction(engine) as conn:
         prune_quarantine(conn, now=now)
+    if retention_days:
+        drop_old_events(engine, keep_ns=retention_days * DAY_NS, now=now)
+
+
+def drop_old_events(engine: Engine, *, keep_ns: int, now: int) -> list[str]:
+    """Drop the partitions of raw events that nobody needs; returns their names.
+
+    From then on events of that time are refused. The books stay.
+    """
+    with transaction(engine) as conn:
+        wanted = (now - keep_ns) // DAY_NS * DAY_NS
+        needed = [conn.execute(_NEEDED, {"horizon": wanted}).scalar(), conn.execute(_WAITING).scalar()]
+        # a day before an attempt: faults and heartbeats of its nodes
+        horizon = min([wanted, *(stamp // DAY_NS * DAY_NS - DAY_NS for stamp in needed if stamp is not None)])
+        horizon = conn.execute(_RAISE, {"horizon": max(horizon, 0)}).scalar_one()
+    with transaction(engine) as conn:
+        old = [name for name, (_, high) in partitions.partitions(conn).items() if high <= horizon]
+    dropped = []
+    try:
+        for name in old:
+            if _drop(engine, name):
+                dropped.append(name)
+                log.info("raw events of %s are dropped (retention)", name)
+    except Unavailable:
+        log.info("raw events are in use: the next hour drops what is left")
+    return dropped
+
+
+def _drop(engine: Engine, name: str) -> bool:
+    with transaction(engine) as conn:
+        conn.exec_driver_sql(LOCKS)
+        conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": partitions.LOCK})
+        if name not in partitions.partitions(conn):
+            return False
+        conn.exec_driver_sql(f"ALTER TABLE events DETACH PARTITION {name}")
+        conn.exec_driver_sql(f"DROP TABLE {name}")
+    return True
 
 
 def drop_books(conn: Connection, job_id: int) -> None:
-    """Drop what is derived of a held job."""
-    for table in (*DERIVED, incidents):
-        conn.execute(table.delete().where(table.c.job_id == job_id))
-    conn.execute(_FORGET, {"job_id": job_id})
+    """Drop what is derived of a held job; attempts whose raw events are gone keep theirs."""
+    for attempt_id in conn.execute(_FORGET, {"job_id": job_id}).scalars().all():
+        for table in (*DERIVED, incidents):
+            conn.execute(table.delete().where(table.c.job_id == job_id, table.c.attempt_id == attempt_id))

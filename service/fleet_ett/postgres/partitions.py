@@ -35,6 +35,8 @@ def partitions(conn: Connection) -> dict[str, Bounds]:
     """The partitions by name, in order of their bounds [from, to) in ns."""
     found: dict[str, Bounds] = {}
     for name, bound in conn.execute(_LISTED):
+        if bound is None:  # dropped while we look
+            continue
         match = _BOUND.search(bound)
         assert match is not None, bound
         found[name] = (int(match[1]), int(match[2]))
