@@ -95,6 +95,8 @@ def service() -> Iterator[Service]:
         yield found
     finally:
         stop(process)
+        if process.stdout is not None:
+            process.stdout.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

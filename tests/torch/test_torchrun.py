@@ -1,0 +1,186 @@
+"""A real PyTorch job under torchrun, one worker killed: the books against the script's own clocks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fleet_ett.demo.backstage import service, stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+
+JOB = "torch/dlrm"
+RANKS = (0, 1)
+TRAIN = Path(__file__).with_name("train.py")
+ROOT = Path(__file__).parents[2]
+STEPS, SAVE_EVERY, KILL_AFTER = 60, 20, 47  # of train.py
+# The script's stamps lie outside of the recorder's, and between two phases lie a few lines of Python.
+CLOCKS_NS = 50_000_000
+
+
+@dataclass
+class Run:
+    """The job's books, its ledger by attempt and phase, and what each rank measured."""
+
+    detail: dict[str, Any]
+    by_phase: dict[tuple[int, str], int]
+    measured: list[dict[str, Any]]
+
+    def spans(self, attempt: int, phase: str) -> list[tuple[int, int, int]]:
+        """(rank, start, end) of a phase as the script measured it, in order of time."""
+        found = [m for m in self.measured if m["attempt"] == attempt and m.get("phase") == phase]
+        return sorted((m["rank"], m["start"], m["start"] + m["length"]) for m in found)
+
+    def steps(self, attempt: int) -> list[int]:
+        """The steps that both ranks completed in an attempt."""
+        by_rank = [
+            {
+                m["step"]
+                for m in self.measured
+                if m["attempt"] == attempt and m["rank"] == rank and "step" in m
+            }
+            for rank in RANKS
+        ]
+        return sorted(set.union(*by_rank))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """One run of the job, with a service and an agent of its own."""
+    folder = tmp_path_factory.mktemp("torch")
+    with service() as books:
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "ett_collector.agent.main", "--url", books.url, "--node", "torch-node",
+             "--heartbeat", "1", "--window", "2", "--poll", "0.1"],
+            env=environ(folder),
+        )  # fmt: skip
+        try:
+            command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+            done = subprocess.run(
+                [*command, "--max-restarts", "3", str(TRAIN)],
+                env=environ(folder), capture_output=True, text=True, timeout=400, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr[-5000:]
+            time.sleep(1.5)  # the agent gives an attempt's last processes a second before it calls it ended
+        finally:
+            stop(agent)
+        detail = books.books(JOB, attempts=2)
+        cells = books.get("/v1/jobs/torch%2Fdlrm/ledger", by="attempt,phase")["items"]
+        index = {one["attempt"]: one["index"] for one in detail["attempts"]}
+        by_phase = {(index[row["attempt"]], row["phase"]): row["wall_ns"] for row in cells}
+        yield Run(detail, by_phase, measured(folder))
+
+
+def environ(folder: Path) -> dict[str, str]:
+    """The environment of agent and trainers."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ETT_")}
+    return kept | {
+        "ETT_JOB": JOB,
+        "ETT_SPOOL_DIR": str(folder / "spool"),
+        "TEST_FOLDER": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "collectors"), str(ROOT / "service")]),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        # a shared store still holds the addresses of the workers before the restart (pytorch#135712)
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+    }
+
+
+def measured(folder: Path) -> list[dict[str, Any]]:
+    """All that the ranks measured."""
+    return [
+        {"rank": rank, **json.loads(line)}
+        for rank in RANKS
+        for line in (folder / f"measured.rank{rank}.jsonl").read_text().splitlines()
+    ]
+
+
+def test_books_balance(run: Run) -> None:
+    """To the nanosecond, two GPUs all the time: the hardware was kept over the restart."""
+    wall = run.detail["wall_ns"]
+
+    assert wall == sum(run.detail["headings"].values()) == run.detail["end"] - run.detail["start"]
+    assert 2 * wall == sum(run.detail["gpu_headings"].values())
+
+
+def test_replayed_steps_are_those_that_the_checkpoint_lost(run: Run) -> None:
+    """What was done when the worker was killed, less the step that the checkpoint says it holds."""
+    loaded = {m["loaded"] for m in run.measured if "loaded" in m}
+    lost = max(run.steps(0)) - min(loaded)
+
+    assert loaded == {KILL_AFTER // SAVE_EVERY * SAVE_EVERY}
+    assert lost == KILL_AFTER % SAVE_EVERY
+    assert lost == run.detail["steps"]["replayed"] == run.detail["attempts"][1]["steps_replayed"]
+    assert STEPS == run.detail["steps"]["productive"] == max(run.steps(1))
+    assert loaded == {run.detail["attempts"][1]["loaded_step"]}
+
+
+def test_killed_worker_is_the_evidence(run: Run) -> None:
+    """One incident: torchrun ended the other worker, and nobody else is blamed."""
+    (incident,) = run.detail["incidents"]
+    first, second = run.detail["attempts"]
+
+    assert ("failed", "completed") == (first["outcome"], second["outcome"])
+    assert ("torch-node", 1) == (incident["node"], incident["rank"])
+    assert incident["replay_ns"] == run.detail["headings"]["replay"]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "phase"),
+    [
+        (0, "process_group_init"),
+        (0, "model_build"),
+        (0, "compile_cold"),
+        (1, "process_group_init"),
+        (1, "model_build"),
+        (1, "checkpoint_load"),
+        (1, "compile_cache_restore"),
+    ],
+)
+def test_startup_phases_are_as_long_as_measured(run: Run, attempt: int, phase: str) -> None:
+    """The job is in a start-up phase from when its last rank enters it until its last rank leaves it."""
+    spans = run.spans(attempt, phase)
+    expected = max(end for _, _, end in spans) - max(start for _, start, _ in spans)
+
+    assert abs(expected - run.by_phase[attempt, phase]) < CLOCKS_NS
+
+
+def test_blocking_saves_are_as_long_as_measured(run: Run) -> None:
+    """A save blocks the job from its first rank's begin to its last rank's end."""
+    for attempt, saves in ((0, 2), (1, 1)):
+        found = run.spans(attempt, "checkpoint_save_block")
+        each = [found[i::saves] for i in range(saves)]
+        expected = sum(max(end for _, _, end in one) - min(start for _, start, _ in one) for one in each)
+
+        assert len(found) == saves * len(RANKS)
+        assert abs(expected - run.by_phase[attempt, "checkpoint_save_block"]) < CLOCKS_NS
+
+
+def test_steps_are_as_long_as_measured(run: Run) -> None:
+    """From the end of the compile to the last mark everything is a step, a wait for data or a save."""
+    for attempt in (0, 1):
+        compiled = run.spans(attempt, "compile_cold" if attempt == 0 else "compile_cache_restore")
+        ends = [m["end"] for m in run.measured if m["attempt"] == attempt and "step" in m]
+        phases = ("step_new_data", "step_replayed", "data_stall", "checkpoint_save_block")
+        booked = sum(run.by_phase.get((attempt, phase), 0) for phase in phases)
+
+        assert abs(max(ends) - max(end for _, _, end in compiled) - booked) < CLOCKS_NS
+
+
+def test_the_compile_that_a_cache_saves_is_seen_as_repeated(run: Run) -> None:
+    """Both attempts compiled the same graph: its key was seen before."""
+    assert run.by_phase[1, "compile_cache_restore"] < run.by_phase[0, "compile_cold"]
+    assert {"compile_cold", "compile_cache_restore"} <= set(run.detail["phases"])
