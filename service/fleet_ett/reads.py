@@ -79,6 +79,10 @@ class Reads(Protocol):
         """Direct and induced loss in groups of `by` (of LOST_BY)."""
         ...
 
+    def worst(self, scope: Scope, by: Sequence[str], most: int) -> list[Row]:
+        """The groups of `lost_time` that lost most, by whichever of the two views is larger (GPU-ns)."""
+        ...
+
     def repeated_work(self, scope: Scope) -> Row:
         """Sums of replay and of repeated startup, and what a cache would have saved."""
         ...

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1/components", tags=["components"])
 ALL = Page(100_000)
+MOST = 100  # phases, causes and jobs on a page
 COLUMNS = (
     "direct_ns",
     "direct_gpu_ns",
@@ -67,20 +68,19 @@ def get_component(
     groups = {"phases": "phase", "causes": "cause", "worst_jobs": "job"}
     with open_books() as books:
         gpu_ns = number(held_in(books, whole), "gpu_ns")
-        found = _components(books, whole, gpu_ns).get(name)
+        found = _components(books, scope, gpu_ns).get(name)
         if found is None:
             msg = f"there is no component {name[:200]!r}; /v1/components lists them"
             raise NotFound(msg)
-        lost = {part: with_share(books.lost_time(scope, (by,), ALL), gpu_ns) for part, by in groups.items()}
+        lost = {part: with_share(books.worst(scope, (by,), MOST), gpu_ns) for part, by in groups.items()}
         trend = _trend(books, whole, scope, query.trend)
         nodes, _ = cut(request, books.nodes(scope, Page(query.worst)), query.worst)
     page = ComponentPage.model_validate(
         found.model_dump()
         | {
-            "phases": _worst(lost["phases"]),
-            "causes": _worst(lost["causes"]),
+            **lost,
             "trend": trend,
-            "worst_jobs": _worst(lost["worst_jobs"])[: query.worst],
+            "worst_jobs": lost["worst_jobs"][: query.worst],
             "worst_nodes": nodes,
         }
     )
@@ -111,13 +111,6 @@ def _trend(books: Reads, whole: Scope, scope: Scope, step: str) -> list[Row]:
         share = ett(_amount(row, "direct_gpu_ns"), held.get(start, 0))
         out.append(row | {"start": start, "direct_share": share})
     return out
-
-
-def _worst(rows: list[Row]) -> list[Row]:
-    """The dearest first, in whichever view it is dearer."""
-    return sorted(
-        rows, key=lambda row: max(_amount(row, "direct_gpu_ns"), _amount(row, "induced_gpu_ns")), reverse=True
-    )
 
 
 def _amount(row: Row, name: str) -> int:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleet_ett.errors import NotFound
+from fleet_ett.errors import Invalid, NotFound
 from fleet_ett.http.answers import answer, cut, page_of, unasked
 from fleet_ett.http.books import Books
 from fleet_ett.http.figures import job_figures
@@ -93,8 +93,11 @@ def get_timeline(
 
 @router.get("/{job}", response_model=JobDetail, responses=READS_ONE, summary="One job")
 def get_job(request: Request, open_books: Books, job: JobKey) -> Response:
-    """Sub-metrics, attempts, incidents, the two-level framework and the quality of the data."""
+    """Sub-metrics, attempts, incidents, the two-level framework and the quality of the data: the whole job's."""
     key = decode_key(job)
+    if request.query_params:
+        msg = "a job's detail is of the whole job and takes no parameters: its ledger and timeline take a window"
+        raise Invalid(msg)
     with open_books() as books:
         found = find_job(books, key)
         cells = books.ledger(key, Scope(), ("heading",))

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Numeric,
     Select,
     Subquery,
     and_,
     case,
-    cast,
     exists,
     func,
     lateral,
@@ -37,18 +35,21 @@ AMOUNTS = ("wall_ns", "gpu_ns", "settled_wall_ns", "settled_gpu_ns")
 JOB_NAMES = ("cluster", "team", "model", "framework", "job")
 
 
-def booked(window: Window) -> Subquery:
-    """job_id, attempt_id, hour_ns, heading, phase, component, repeated and the four amounts, in the window."""
+def booked(window: Window, job: str | None = None) -> Subquery:
+    """job_id, attempt_id, hour_ns, heading, phase, component, repeated and the four amounts, in the window.
+
+    `job` is the key of the only job that is asked about.
+    """
     start, end = window.start, window.end
     first = None if start is None else -(-start // HOUR_NS) * HOUR_NS
     last = None if end is None else end // HOUR_NS * HOUR_NS
     if start is not None and end is not None and end // HOUR_NS == start // HOUR_NS:
-        return _edge(start, end).subquery("booked")  # within one hour
-    parts = [_whole_hours(first, last)]
+        return _edge(start, end, job).subquery("booked")  # within one hour
+    parts = [_whole_hours(first, last, job)]
     if start is not None and first is not None and start < first:
-        parts.append(_edge(start, first))
+        parts.append(_edge(start, first, job))
     if end is not None and last is not None and last < end:
-        parts.append(_edge(last, end))
+        parts.append(_edge(last, end, job))
     return union_all(*parts).subquery("booked")
 
 
@@ -98,25 +99,24 @@ def period(hour: ColumnElement[int], name: str) -> ColumnElement[int]:
 
 
 def total(column: ColumnElement[Any], where: ColumnElement[bool] | None = None) -> ColumnElement[Any]:
-    """An exact sum, 0 of nothing. `numeric` throughout: sums of GPU-ns exceed 64 bits."""
-    column = cast(column, Numeric)
+    """An exact sum, 0 of nothing: Postgres adds bigints up as `numeric`, beyond 64 bits where it must."""
     added = func.sum(column) if where is None else func.sum(column).filter(where)
     return func.coalesce(added, 0)
 
 
-def _whole_hours(first: int | None, last: int | None) -> Select[Any]:
+def _whole_hours(first: int | None, last: int | None, job: str | None) -> Select[Any]:
     named = (
         ledger.c[name]
         for name in ("job_id", "attempt_id", "hour_ns", "heading", "phase", "component", "repeated")
     )
-    amounts = (cast(ledger.c[name], Numeric).label(name) for name in AMOUNTS)
-    return select(*named, *amounts).where(*_between(ledger.c.hour_ns, first, last))
+    amounts = (ledger.c[name] for name in AMOUNTS)
+    return select(*named, *amounts).where(*_between(ledger.c.hour_ns, first, last), *_of_job(job))
 
 
-def _edge(low: int, high: int) -> Select[Any]:
+def _edge(low: int, high: int, job: str | None) -> Select[Any]:
     """Segments clipped to [low, high), which lies within one hour; only of jobs with time in that hour."""
     hour = _hour_of(low)
-    held = select(ledger.c.job_id).where(ledger.c.hour_ns == hour).distinct().subquery("held")
+    held = select(ledger.c.job_id).where(ledger.c.hour_ns == hour, *_of_job(job)).distinct().subquery("held")
     other = segments.alias("before")
     # a job's segments do not overlap: the first one of interest is the last that starts at or before `low`
     before = lateral(
@@ -124,8 +124,8 @@ def _edge(low: int, high: int) -> Select[Any]:
             other.c.job_id == held.c.job_id, other.c.start_ns <= low
         )
     )
-    wall = cast(func.least(segments.c.end_ns, high) - func.greatest(segments.c.start_ns, low), Numeric)
-    gpu = wall * segments.c.gpus
+    wall = func.least(segments.c.end_ns, high) - func.greatest(segments.c.start_ns, low)
+    gpu = wall * segments.c.gpus  # at most the ledger's cell of this hour, which is a bigint
     settled = segments.c.settled
     names = ("heading", "phase", "component", "repeated")
     return (
@@ -151,6 +151,12 @@ def _edge(low: int, high: int) -> Select[Any]:
             ),
         )
     )
+
+
+def _of_job(job: str | None) -> list[ColumnElement[bool]]:
+    if job is None:
+        return []
+    return [ledger.c.job_id == select(jobs.c.job_id).where(jobs.c.job == job).scalar_subquery()]
 
 
 def _between(column: ColumnElement[int], low: int | None, high: int | None) -> list[ColumnElement[bool]]:

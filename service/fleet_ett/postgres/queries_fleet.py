@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Float, Numeric, Select, and_, cast, func, literal_column, null, select, true, union_all
+from sqlalchemy import (
+    BigInteger,
+    Float,
+    Numeric,
+    Select,
+    and_,
+    cast,
+    func,
+    literal_column,
+    null,
+    select,
+    true,
+    union_all,
+)
 
 from fleet_ett.postgres.queries_booked import (
     AMOUNTS,
@@ -52,28 +65,50 @@ def sum_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> li
 
 def sum_lost_time(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
     """Direct and induced loss in groups of `by`; the view that does not know a group of `by` is null."""
-    shows_direct = not set(by) & set(INDUCED_BY) and not scope.filters.cause
-    shows_induced = not set(by) & set(DIRECT_BY) and not scope.filters.phase
+    sums = _losses(scope, by)
+    if sums is None:
+        return []
+    keys = [sums.c[name] for name in by]
+    query = select(sums).where(*after_key(keys, page.after)).order_by(*keys).limit(page.limit)
+    return [row | _unknown_to(scope, by) for row in exact_rows(conn, query, key=by)]
+
+
+def list_worst(conn: Connection, scope: Scope, by: Sequence[str], most: int) -> list[Row]:
+    """The groups that lost most, by whichever of the two views is larger."""
+    sums = _losses(scope, by)
+    if sums is None:
+        return []
+    amount = func.greatest(sums.c.direct_gpu_ns, sums.c.induced_gpu_ns)
+    query = select(sums).order_by(amount.desc(), *(sums.c[name] for name in by)).limit(most)
+    return [row | _unknown_to(scope, by) for row in exact_rows(conn, query)]
+
+
+def _losses(scope: Scope, by: Sequence[str]) -> Subquery | None:
     parts = []
-    if shows_direct:
+    if _shows_direct(scope, by):
         parts.append(_direct(scope, by))
-    if shows_induced:
+    if _shows_induced(scope, by):
         parts.append(_induced(scope, by))
     if not parts:
-        return []
+        return None
     losses = union_all(*parts).subquery("losses")
     keys = [losses.c[name] for name in by]
     sums = [total(losses.c[name]).label(name) for name in (*DIRECT, *INDUCED)]
-    query = (
-        select(*keys, *sums)
-        .where(*after_key(keys, page.after))
-        .group_by(*keys)
-        .order_by(*keys)
-        .limit(page.limit)
-    )
-    found = exact_rows(conn, query, key=by)
-    hidden = (() if shows_direct else DIRECT) + (() if shows_induced else INDUCED)
-    return [row | dict.fromkeys(hidden) for row in found]
+    return select(*keys, *sums).group_by(*keys).subquery("sums")
+
+
+def _shows_direct(scope: Scope, by: Sequence[str]) -> bool:
+    return not set(by) & set(INDUCED_BY) and not scope.filters.cause
+
+
+def _shows_induced(scope: Scope, by: Sequence[str]) -> bool:
+    return not set(by) & set(DIRECT_BY) and not scope.filters.phase
+
+
+def _unknown_to(scope: Scope, by: Sequence[str]) -> Row:
+    """The columns of the view that cannot answer: null, not 0."""
+    hidden = () if _shows_direct(scope, by) else DIRECT
+    return dict.fromkeys(hidden if _shows_induced(scope, by) else (*hidden, *INDUCED))
 
 
 def _cells(scope: Scope, by: Sequence[str]) -> FromClause:
@@ -126,11 +161,9 @@ def _headings_by_group(cells: FromClause, by: Sequence[str]) -> Subquery:
 
 def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
     rows = booked(scope.window)
-    amounts: list[ColumnElement[Any]] = [
-        cast(rows.c[name], Numeric).label(label) for name, label in zip(AMOUNTS, DIRECT, strict=True)
-    ]
+    amounts = [rows.c[name].label(label) for name, label in zip(AMOUNTS, DIRECT, strict=True)]
     return (
-        select(*_dimensions(rows, by), *amounts, *(cast(null(), Numeric).label(name) for name in INDUCED))
+        select(*_dimensions(rows, by), *amounts, *_nothing(INDUCED))
         .join_from(rows, jobs, jobs.c.job_id == rows.c.job_id)
         .outerjoin(owners, owners.c.component == rows.c.component)
         .where(
@@ -142,16 +175,16 @@ def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
 
 
 def _induced(scope: Scope, by: Sequence[str]) -> Select[Any]:
-    cost = cast(sum((incidents.c[name] for name in COST[1:]), incidents.c[COST[0]]), Numeric)
+    cost = sum((incidents.c[name] for name in COST[1:]), incidents.c[COST[0]])
     amounts: tuple[ColumnElement[Any], ...] = (
         cost,
-        cast(incidents.c.gpu_ns, Numeric),
-        literal_column("1::numeric"),
+        incidents.c.gpu_ns,
+        literal_column("1::bigint"),
     )
     return (
         select(
             *_dimensions(incidents, by),
-            *(cast(null(), Numeric).label(name) for name in DIRECT),
+            *_nothing(DIRECT),
             *(amount.label(name) for amount, name in zip(amounts, INDUCED, strict=True)),
         )
         .join_from(incidents, jobs, jobs.c.job_id == incidents.c.job_id)
@@ -162,6 +195,11 @@ def _induced(scope: Scope, by: Sequence[str]) -> Select[Any]:
             *row_passes(incidents, scope.filters, "component", "cause"),
         )
     )
+
+
+def _nothing(names: Sequence[str]) -> list[ColumnElement[Any]]:
+    """Columns of the view that has nothing to say; an incident's GPU-ns exceed a bigint."""
+    return [cast(null(), Numeric if name == "induced_gpu_ns" else BigInteger).label(name) for name in names]
 
 
 def _dimensions(rows: FromClause, by: Sequence[str]) -> list[ColumnElement[Any]]:

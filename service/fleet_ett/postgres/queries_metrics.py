@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select, text
+from sqlalchemy import and_, func, select, text, true
 
 from fleet_ett.postgres.queries_booked import booked, total
 from fleet_ett.postgres.reads import snapshot
@@ -26,12 +26,12 @@ from fleet_ett.readings import (
     Running,
     Unknown,
 )
-from fleet_ett.reads import Window
+from fleet_ett.reads import HOUR_NS, Window
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from sqlalchemy import Connection, Engine, Select
+    from sqlalchemy import Connection, Engine, Select, Subquery
 
 
 def read_readings(engine: Engine) -> Readings:
@@ -80,30 +80,40 @@ def _durations(counts: list[Count]) -> list[Durations]:
 
 
 def _windows(conn: Connection, now: int) -> tuple[list[Productive], list[Unknown]]:
-    """Productive and unknown GPU time in each window up to `now`."""
+    """Productive and unknown GPU time in each window up to `now`.
+
+    Windows longer than an hour begin at a full hour, so that one pass over the ledger answers for all.
+    """
+    since = {
+        name: -((length - now) // HOUR_NS) * HOUR_NS for name, length in WINDOWS.items() if length > HOUR_NS
+    }
+    last_hour = {name: 0 for name in WINDOWS if name not in since}
     productive: list[Productive] = []
     unknown: dict[str, Unknown] = {}
-    for window, length in WINDOWS.items():
-        rows = booked(Window(now - length, now))
-        query = (
-            select(
-                jobs.c.cluster,
-                jobs.c.team,
-                total(rows.c.gpu_ns, rows.c.heading == "productive").label("productive"),
-                total(rows.c.gpu_ns, rows.c.heading == "unknown").label("unknown"),
-                total(rows.c.gpu_ns).label("held"),
-            )
-            .join_from(rows, jobs, jobs.c.job_id == rows.c.job_id)
-            .group_by(jobs.c.cluster, jobs.c.team)
-        )
-        for row in conn.execute(query):
-            productive.append(Productive(row.cluster, row.team, window, int(row.productive), int(row.held)))
-            if window == QUALITY_WINDOW:
-                had = unknown.get(row.cluster, Unknown(row.cluster, 0, 0))
-                unknown[row.cluster] = Unknown(
-                    row.cluster, had.unknown_gpu_ns + int(row.unknown), had.gpu_ns + int(row.held)
-                )
+    for rows, windows in (
+        (booked(Window(now - HOUR_NS, now)), last_hour),
+        (booked(Window(min(since.values()))), since),
+    ):
+        for cluster, team, *amounts in conn.execute(_gpu_time(rows, windows)):
+            for place, window in enumerate(windows):
+                useful, silent, held = (int(one) for one in amounts[3 * place : 3 * place + 3])
+                productive.append(Productive(cluster, team, window, useful, held))
+                if window == QUALITY_WINDOW:
+                    had = unknown.get(cluster, Unknown(cluster, 0, 0))
+                    unknown[cluster] = Unknown(cluster, had.unknown_gpu_ns + silent, had.gpu_ns + held)
     return productive, list(unknown.values())
+
+
+def _gpu_time(rows: Subquery, windows: dict[str, int]) -> Select[Any]:
+    """By cluster and team: for each window (its first hour in ns) productive, unknown and all GPU-ns."""
+    headings = (rows.c.heading == "productive", rows.c.heading == "unknown", true())
+    sums = [
+        total(rows.c.gpu_ns, and_(rows.c.hour_ns >= start, heading)).label(f"sum_{place}_{number}")
+        for place, start in enumerate(windows.values())
+        for number, heading in enumerate(headings)
+    ]
+    keys = (jobs.c.cluster, jobs.c.team)
+    return select(*keys, *sums).join_from(rows, jobs, jobs.c.job_id == rows.c.job_id).group_by(*keys)
 
 
 def _running(conn: Connection) -> list[Running]:

@@ -22,7 +22,7 @@ SHOWN = ("heading", "phase", "component", "node", "rank", "gpus", "repeated", "s
 
 def sum_ledger(conn: Connection, job: str, scope: Scope, by: Sequence[str]) -> list[Row]:
     """A job's cells in the window, in groups of `by` and in their order."""
-    rows = booked(scope.window)
+    rows = booked(scope.window, job)
     same = and_(attempts.c.job_id == rows.c.job_id, attempts.c.attempt_id == rows.c.attempt_id)
     dimensions: list[ColumnElement[Any]] = []
     for name in by:

@@ -47,6 +47,10 @@ class PostgresReads:
         """See `Reads`."""
         return queries_fleet.sum_lost_time(self._conn, scope, by, page)
 
+    def worst(self, scope: Scope, by: Sequence[str], most: int) -> list[Row]:
+        """See `Reads`."""
+        return queries_fleet.list_worst(self._conn, scope, by, most)
+
     def repeated_work(self, scope: Scope) -> Row:
         """See `Reads`."""
         return queries_work.sum_repeated_work(self._conn, scope)
