@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleet_ett.http import job_schemas, schemas
+from fleet_ett.http import job_schemas, owner_schemas, schemas
 from fleet_ett.http.schemas import Listing
 from tests.http.story import T0, S, rollback
 
@@ -27,11 +27,11 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "/v1/jobs/{job}": job_schemas.JobDetail,
     "/v1/jobs/{job}/ledger": job_schemas.JobLedger,
     "/v1/jobs/{job}/timeline": Listing[job_schemas.SegmentRow],
-    "/v1/incidents": Listing[schemas.IncidentRow],
-    "/v1/components": Listing[schemas.ComponentRow],
-    "/v1/components/checkpoint": schemas.ComponentPage,
-    "/v1/nodes": Listing[schemas.NodeRow],
-    "/v1/quarantine": Listing[schemas.QuarantineRow],
+    "/v1/incidents": Listing[owner_schemas.IncidentRow],
+    "/v1/components": Listing[owner_schemas.ComponentRow],
+    "/v1/components/checkpoint": owner_schemas.ComponentPage,
+    "/v1/nodes": Listing[owner_schemas.NodeRow],
+    "/v1/quarantine": Listing[owner_schemas.QuarantineRow],
     "/healthz": schemas.Health,
     "/readyz": schemas.Readiness,
 }

@@ -17,8 +17,9 @@ from fleet_ett.http.books import Books
 from fleet_ett.http.figures import number
 from fleet_ett.http.losses import held_in, held_scope, with_share
 from fleet_ett.http.openapi import READS, READS_ONE
+from fleet_ett.http.owner_schemas import ComponentPage, ComponentRow
 from fleet_ett.http.questions import ComponentQuery, PagedQuery
-from fleet_ett.http.schemas import ComponentPage, ComponentRow, Listing
+from fleet_ett.http.schemas import Listing
 from fleet_ett.reads import Page
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from fleet_ett.http.answers import answer, cut, page_of
 from fleet_ett.http.books import Books
 from fleet_ett.http.incident_rows import incident_row
 from fleet_ett.http.openapi import READS
+from fleet_ett.http.owner_schemas import IncidentRow
 from fleet_ett.http.questions import IncidentsQuery
-from fleet_ett.http.schemas import IncidentRow, Listing
+from fleet_ett.http.schemas import Listing
 
 router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
 

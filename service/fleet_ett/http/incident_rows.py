@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleet_ett.http.figures import number
-from fleet_ett.http.schemas import IncidentRow
+from fleet_ett.http.owner_schemas import IncidentRow
 
 if TYPE_CHECKING:
     from fleet_ett.reads import Row

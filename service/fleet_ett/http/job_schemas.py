@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fleet_ett.http.schemas import EXAMPLE_NS, Answer, IncidentRow, Ratio, Sums
+from fleet_ett.http.owner_schemas import IncidentRow
+from fleet_ett.http.schemas import EXAMPLE_NS, Answer, Ratio, Sums
 
 
 class JobNames(Answer):

@@ -11,8 +11,9 @@ from starlette.responses import Response
 from fleet_ett.http.answers import answer, cut, page_of
 from fleet_ett.http.books import Books
 from fleet_ett.http.openapi import READS
+from fleet_ett.http.owner_schemas import NodeRow, QuarantineRow
 from fleet_ett.http.questions import PagedQuery, QuarantineQuery
-from fleet_ett.http.schemas import Listing, NodeRow, QuarantineRow
+from fleet_ett.http.schemas import Listing
 
 router = APIRouter(prefix="/v1", tags=["nodes"])
 
