@@ -1,14 +1,13 @@
 """Raw events for the books: all that concerns one attempt, as the core takes it.
 
-Step windows are what there is most of: they come as one binary COPY and become numpy columns. Everything else
-is read as events. Stamps bound each question, so that only the partitions that matter are touched.
+Step windows are what there is most of: they come packed by column and become numpy arrays. Everything else is
+read as events. Stamps bound each question, so that only the partitions that matter are touched.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy import text
@@ -79,27 +78,28 @@ _BEATS_OF_NODES = text(
     + ") b WHERE n.job_id = :job_id AND n.attempt_id = :attempt_id"
 )
 _SOURCES = text("SELECT source_id, node, incarnation FROM sources WHERE source_id = ANY(:ids)")
-# The columns of step windows as they are copied: all of eight bytes, none null.
-_STEP_COLUMNS = (
-    "source_id",
-    "clock_offset_ns",
-    "rank",
-    "unit",
-    "seq",
-    "start_ns",
-    "end_ns",
-    "first_step",
-    "last_step",
-    "cursor_start",
-    "cursor_end",
-    "data_wait_ns",
-    "per_step",
+# Step windows by what is constant in a batch, each column packed into one value: big-endian, eight bytes a window.
+# All columns of a group take its rows in the same order.
+_PACKED = {
+    "seq": "seq",
+    "start": "start_ns",
+    "end": "end_ns",
+    "first": "first_step",
+    "last": "last_step",
+    "cursor_start": "coalesce(cursor_start, -1)",
+    "cursor_end": "coalesce(cursor_end, -1)",
+    "data_wait": "coalesce(data_wait_ns, -1)",
+    "per_optimizer_step": "coalesce(per_step, -1)",
+}
+_OPTIONAL = ("cursor_start", "cursor_end", "data_wait", "per_optimizer_step")
+_STEP_WINDOWS = text(
+    "SELECT source_id, clock_offset_ns, rank, coalesce(unit, 0) AS unit, "  # noqa: S608
+    + ", ".join(
+        f"string_agg(int8send({column}), ''::bytea) AS {name}_packed" for name, column in _PACKED.items()
+    )
+    + f" FROM events WHERE job_id = :job_id AND attempt_id = :attempt_id AND type = {STEPS}"
+    " AND start_ns BETWEEN :first AND :last GROUP BY source_id, clock_offset_ns, rank, unit"
 )
-_GROUPED = 4  # the first so many columns are constants of a batch
-_NULL = {"rank": 0, "unit": 0, "cursor_start": -1, "cursor_end": -1, "data_wait_ns": -1, "per_step": -1}
-_FIELD = [("length", ">i4"), ("value", ">i8")]
-_STEP_TUPLE = np.dtype([("fields", ">i2"), *((name, _FIELD) for name in _STEP_COLUMNS)])
-_COPY_HEADER, _COPY_TRAILER = 19, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,85 +150,47 @@ class EventReads:
 
     def steps(self, place: Place, others: Iterable[Event]) -> Iterator[StepBatch | Event]:
         """The step windows of an attempt: as columns where an identity stands once, `others` included."""
-        table = self._step_table(place)
-        if not len(table["seq"]):
-            return
-        self._learn(np.unique(table["source_id"]).tolist())
-        repeated = self._repeated(table, others)
-        if repeated.any():
-            told = np.unique(np.stack((table["source_id"][repeated], table["seq"][repeated]), axis=1), axis=0)
-            pairs = {"sources": told[:, 0].tolist(), "seqs": told[:, 1].tolist()}
-            yield from self._events(_VERSIONS, {**place.told, **pairs}, place)
-            table = {name: column[~repeated] for name, column in table.items()}
-        yield from self._batches(table, place)
-
-    def _step_table(self, place: Place) -> dict[str, Ints]:
-        columns = ", ".join(
-            f"CAST(coalesce({name}, {_NULL[name]}) AS bigint)" if name in _NULL else name
-            for name in _STEP_COLUMNS
-        )
-        query = (
-            f"COPY (SELECT {columns} FROM events WHERE job_id = {int(place.job_id)}"  # noqa: S608 - integers
-            f" AND attempt_id = {int(place.attempt_id)} AND type = {STEPS} AND end_ns IS NOT NULL"
-            f" AND start_ns BETWEEN {int(place.first)} AND {int(place.last)}) TO STDOUT (FORMAT BINARY)"
-        )
-        driver = self.conn.connection.driver_connection
-        assert driver is not None
-        with driver.cursor() as cursor, cursor.copy(query) as copy:
-            content = b"".join(copy)
-        rows = np.frombuffer(content[_COPY_HEADER : len(content) - _COPY_TRAILER], dtype=_STEP_TUPLE)
-        return {name: rows[name]["value"].astype(np.int64) for name in _STEP_COLUMNS}
-
-    def _repeated(self, table: dict[str, Ints], others: Iterable[Event]) -> NDArray[np.bool_]:
-        """The rows whose identity (incarnation, seq) stands more than once, or with one of `others` too."""
-        codes = {name: code for code, name in enumerate(sorted({i for _, i in self.sources.values()}))}
-        ids, where = np.unique(table["source_id"], return_inverse=True)
-        incarnation = np.array([codes[self.sources[i][1]] for i in ids.tolist()], dtype=np.int64)[where]
-        seq = table["seq"]
-        order = np.lexsort((seq, incarnation))
-        twin = np.zeros(len(seq), dtype=bool)
-        same = (seq[order][1:] == seq[order][:-1]) & (incarnation[order][1:] == incarnation[order][:-1])
-        twin[order[1:][same]] = True
-        twin[order[:-1][same]] = True
-        by_incarnation: dict[str, list[int]] = {}
-        for event in others:
-            if event.incarnation in codes:
-                by_incarnation.setdefault(event.incarnation, []).append(event.seq)
-        for name, seqs in by_incarnation.items():
-            twin |= (incarnation == codes[name]) & np.isin(seq, np.array(seqs, dtype=np.int64))
-        return twin
-
-    def _batches(self, table: dict[str, Ints], place: Place) -> Iterator[StepBatch]:
-        keys = [table[name] for name in _STEP_COLUMNS[:_GROUPED]]
-        order = np.lexsort((table["seq"], *reversed(keys)))
-        table = {name: column[order] for name, column in table.items()}
-        fresh = np.zeros(len(order), dtype=bool)
-        fresh[:1] = True
-        for name in _STEP_COLUMNS[:_GROUPED]:
-            fresh[1:] |= table[name][1:] != table[name][:-1]
-        cuts = np.append(np.flatnonzero(fresh), len(order)).tolist()
-        for low, high in pairwise(cuts):
-            rows = {name: column[low:high] for name, column in table.items()}
-            node, incarnation = self.sources[int(rows["source_id"][0])]
-            offset, unit = int(rows["clock_offset_ns"][0]), int(rows["unit"][0])
-            yield StepBatch(
-                job=place.job,
-                attempt=place.attempt,
-                rank=int(rows["rank"][0]),
-                node=node,
-                incarnation=incarnation,
-                seq=rows["seq"],
-                first=rows["first_step"],
-                last=rows["last_step"],
-                start=rows["start_ns"] + offset,
-                end=rows["end_ns"] + offset,
-                clock_offset_ns=offset,
-                unit="other" if unit == OTHER_UNIT else UNITS[unit],
-                cursor_start=_some(rows["cursor_start"]),
-                cursor_end=_some(rows["cursor_end"]),
-                data_wait=_some(rows["data_wait_ns"]),
-                per_optimizer_step=_some(rows["per_step"]),
+        batches = self._batches(place)
+        repeated = _repeated(batches, others)
+        if repeated:
+            ids = {source: source_id for source_id, source in self.sources.items()}
+            pairs = [(ids[batch.node, batch.incarnation], batch.seq[rows]) for batch, rows in repeated]
+            told = sorted({(source_id, seq) for source_id, seqs in pairs for seq in seqs.tolist()})
+            sources, seqs = zip(*told, strict=True)
+            yield from self._events(
+                _VERSIONS, {**place.told, "sources": list(sources), "seqs": list(seqs)}, place
             )
+        without = {id(batch): rows for batch, rows in repeated}
+        for batch in batches:
+            yield _without(batch, without[id(batch)]) if id(batch) in without else batch
+
+    def _batches(self, place: Place) -> list[StepBatch]:
+        found = self.conn.execute(_STEP_WINDOWS, place.told).all()
+        self._learn({row.source_id for row in found})
+        out = []
+        for row in found:
+            node, incarnation = self.sources[row.source_id]
+            columns = {name: _unpacked(getattr(row, f"{name}_packed")) for name in _PACKED}
+            if (columns["seq"][1:] < columns["seq"][:-1]).any():
+                order = np.argsort(columns["seq"], kind="stable")
+                columns = {name: column[order] for name, column in columns.items()}
+            offset = row.clock_offset_ns
+            columns["start"] += offset
+            columns["end"] += offset
+            told: dict[str, Any] = {**columns, **{name: _some(columns[name]) for name in _OPTIONAL}}
+            out.append(
+                StepBatch(
+                    job=place.job,
+                    attempt=place.attempt,
+                    rank=row.rank,
+                    node=node,
+                    incarnation=incarnation,
+                    clock_offset_ns=offset,
+                    unit="other" if row.unit == OTHER_UNIT else UNITS[row.unit],
+                    **told,
+                )
+            )
+        return out
 
     def _events(
         self, query: TextClause, told: dict[str, object] | dict[str, int], place: Place | None
@@ -248,6 +210,39 @@ class EventReads:
         if missing:
             found = self.conn.execute(_SOURCES, {"ids": missing})
             self.sources |= {row.source_id: (row.node, row.incarnation) for row in found}
+
+
+def _repeated(batches: list[StepBatch], others: Iterable[Event]) -> list[tuple[StepBatch, NDArray[np.bool_]]]:
+    """The batches in which an identity stands that is anywhere twice, and their rows of that kind."""
+    by_incarnation: dict[str, list[StepBatch]] = {}
+    for batch in batches:
+        by_incarnation.setdefault(batch.incarnation, []).append(batch)
+    single: dict[str, list[int]] = {}
+    for event in others:
+        if event.incarnation in by_incarnation:
+            single.setdefault(event.incarnation, []).append(event.seq)
+    out = []
+    for incarnation, several in by_incarnation.items():
+        seqs = [*(batch.seq for batch in several), np.array(single.get(incarnation, []), dtype=np.int64)]
+        distinct, counts = np.unique(np.concatenate(seqs), return_counts=True)
+        twice = distinct[counts > 1]
+        if len(twice):
+            marked = [(batch, np.isin(batch.seq, twice)) for batch in several]
+            out += [(batch, rows) for batch, rows in marked if rows.any()]
+    return out
+
+
+def _without(batch: StepBatch, rows: NDArray[np.bool_]) -> StepBatch:
+    """A batch without those rows."""
+    kept: dict[str, Any] = {}
+    for name in _PACKED:
+        column = getattr(batch, name)
+        kept[name] = None if column is None else column[~rows]
+    return replace(batch, **kept)
+
+
+def _unpacked(packed: bytes) -> Ints:
+    return np.frombuffer(packed, dtype=">i8").astype(np.int64)
 
 
 def _some(column: Ints) -> Ints | None:
