@@ -140,19 +140,18 @@ def _event(raw: object, batch: Batch, now: int | None) -> Event:
     )
 
 
-def _check_names(value: object) -> None:
-    """Names of fields are text: msgpack would allow any value."""
-    if type(value) is dict:
-        for name, one in value.items():
-            if type(name) is not str:
-                msg = f"the names of fields must be strings, not {type(name).__name__}"
-                raise Rejected(msg)
-            if type(one) is dict or type(one) is list:
-                _check_names(one)
-    elif type(value) is list:
-        for one in value:
-            if type(one) is dict or type(one) is list:
-                _check_names(one)
+def _check_names(event: dict[Any, Any]) -> None:
+    """Names of fields are text: msgpack would allow any value. Not by recursion: a body may be nested deeply."""
+    inside: list[Any] = [event]
+    while inside:
+        value = inside.pop()
+        if type(value) is dict:
+            for name in value:
+                if type(name) is not str:
+                    msg = f"the names of fields must be strings, not {type(name).__name__}"
+                    raise Rejected(msg)
+            value = value.values()
+        inside += [one for one in value if type(one) is dict or type(one) is list]
 
 
 def _told(reason: Rejected) -> str:

@@ -88,21 +88,36 @@ def book_job(engine: Engine, policy: Policy, job_id: int, *, clock: Callable[[],
 def rebuild(engine: Engine, policy: Policy, *, job: str | None = None, as_of: int | None = None) -> int:
     """Derive the books of one job, or of all, again from the raw events; returns how many jobs.
 
-    `as_of` (ns) is the time of the question, by default now. Raises `NotFound` for an unknown job, and what the
-    core raises: nothing is passed by here.
+    `as_of` (ns) is the time of the question, by default now. Raises `NotFound` for an unknown job, and `EttError`
+    when jobs could not be booked: they are named, the reason stands with each, and the others are booked.
     """
     with transaction(engine) as conn:
         chosen = jobs_due.job_ids(conn, job)
     if job is not None and not chosen:
         msg = f"there is no job {job!r}"
         raise NotFound(msg)
+    failed = []
     for job_id in chosen:
         now = time.time_ns() if as_of is None else as_of
-        with transaction(engine) as conn:
-            name = jobs_due.wait_for_job(conn, job_id)
-            jobs_due.take_marks(conn, job_id, before=policy.before_ns, after=_reach(policy))
-            maintenance.drop_books(conn, job_id)
-            attribute_job(JobBooks(conn, job_id, name, policy), now=now, policy=policy)
+        name = None
+        try:
+            with transaction(engine) as conn:
+                name = jobs_due.wait_for_job(conn, job_id)
+                jobs_due.take_marks(conn, job_id, before=policy.before_ns, after=_reach(policy))
+                maintenance.drop_books(conn, job_id)
+                attribute_job(JobBooks(conn, job_id, name, policy), now=now, policy=policy)
+        except EttError:
+            raise
+        except Exception as error:
+            log.exception("job %r could not be booked", name)
+            _note_error(engine, policy, job_id, error, now=now)
+            failed.append(name)
+    if failed:
+        shown = ", ".join(repr(name) for name in failed[:10])
+        msg = (
+            f"{len(failed)} of {len(chosen)} jobs could not be booked: {shown}{' ...' if failed[10:] else ''}"
+        )
+        raise EttError(msg)
     return len(chosen)
 
 

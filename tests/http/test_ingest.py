@@ -205,6 +205,26 @@ def test_msgpack_may_hold_what_json_cannot(service: Service) -> None:
     )
 
 
+@pytest.mark.parametrize("depth", [100, 800, 900, 950, 980, 1000, 5000])
+@pytest.mark.parametrize("media", ["json", "msgpack"])
+def test_depth_is_no_error_of_the_service(service: Service, depth: int, media: str) -> None:
+    """What lies too deep is left out of an event, or the body is refused."""
+    body = envelope(step(1, attrs={"DEEP": 0}), {"type": "DEEP"})
+    if media == "json":
+        content = (
+            json.dumps(body)
+            .replace("0}", "[" * depth + "]" * depth + "}")
+            .replace('"DEEP"}', '{"a":' * depth + "1" + "}" * depth + "}")
+        )
+        answer = post(service, content.encode())
+    else:
+        content = msgspec.msgpack.encode(body).replace(
+            b"\xa4DEEP\x00", b"\xa4DEEP" + b"\x91" * depth + b"\x00"
+        )
+        answer = post(service, content, content_type="application/msgpack")
+    assert answer.status_code in (200, 400)
+
+
 def test_refused_bodies_are_counted(service: Service, engine: Engine) -> None:
     query = "SELECT sum(n)::int FROM ingest_counts WHERE result = 'rejected'"
     before = rows(engine, query)[0] or 0

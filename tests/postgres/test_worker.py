@@ -12,7 +12,7 @@ import pytest
 
 from fleet_ett.core.ledger import attribute
 from fleet_ett.core.policy import Policy
-from fleet_ett.errors import NotFound
+from fleet_ett.errors import EttError, NotFound
 from fleet_ett.ingest import decode_batch
 from fleet_ett.postgres.store import PostgresStore
 from fleet_ett.worker import book_due_jobs, rebuild
@@ -281,6 +281,10 @@ def test_a_job_that_cannot_be_booked_says_so_and_stops_nobody(
     check(
         rows, "good", said(agent, now=rows("SELECT as_of_ns FROM jobs WHERE job = 'good'")[0][0], job="good")
     )
+    with pytest.raises(EttError, match="1 of 2 jobs could not be booked: 'poison'"):
+        rebuild(engine, POLICY, as_of=NOW + HOUR)
+    check(rows, "good", said(agent, now=NOW + HOUR, job="good"))
+    assert rows("SELECT error FROM jobs WHERE job = 'poison'")[0][0]
 
 
 def test_a_job_that_could_not_be_booked_recovers(store: PostgresStore, engine: Engine, rows: Rows) -> None:
