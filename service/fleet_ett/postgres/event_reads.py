@@ -195,7 +195,7 @@ class EventReads:
     def _events(
         self, query: TextClause, told: dict[str, object] | dict[str, int], place: Place | None
     ) -> list[Event]:
-        rows = [Row(*row) for row in self.conn.execute(query, told)]
+        rows = [Row._make(row) for row in self.conn.execute(query, told).all()]
         self._learn({row.source_id for row in rows})
         source = self.sources.__getitem__
         if place is None:
