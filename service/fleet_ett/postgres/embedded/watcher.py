@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 POLL_S = 0.05
 MAX_LOG_BYTES = 10 * 1024 * 1024  # a longer log is put aside when a watcher starts
 MAX_PAUSE_S = 30.0  # between attempts to bring a server back
+AGAIN_S = 1.0  # between two words to a server that it shall end
 STUCK_S = 120.0  # a server that takes longer to end is ended without its last checkpoint
 
 
@@ -149,12 +150,16 @@ class Watcher:
 
 def _end(server: subprocess.Popen[bytes]) -> None:
     """Shut the server down: sessions are cut, then a last checkpoint is written, however long that takes."""
-    server.send_signal(signal.SIGINT)
     until = time.monotonic() + STUCK_S
+    again = 0.0
     while server.poll() is None:
         if time.monotonic() > until:
             server.send_signal(signal.SIGQUIT)
             server.wait()
+        elif time.monotonic() > again:
+            # said again: until a server has its handlers it ignores SIGINT, as it was born to a watcher that does
+            server.send_signal(signal.SIGINT)
+            again = time.monotonic() + AGAIN_S
         time.sleep(POLL_S / 5)
 
 
