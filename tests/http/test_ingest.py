@@ -104,7 +104,7 @@ def test_a_body_that_is_no_batch_is_refused_as_a_whole(service: Service, body: o
     assert (400, "invalid") == refused(post(service, body))
 
 
-@pytest.mark.parametrize("content", [b"junk", gzip.compress(b"{}")[:-3], b""])
+@pytest.mark.parametrize("content", [b"junk", gzip.compress(b"{}", mtime=0)[:-3], b""])
 def test_broken_compression_is_refused(service: Service, content: bytes) -> None:
     assert (400, "invalid") == refused(post(service, content, content_encoding="gzip"))
     assert (400, "invalid") == refused(post(service, b"\x28\xb5\x2f\xfd" + content, content_encoding="zstd"))

@@ -36,7 +36,8 @@ def books(service: Service) -> None:
     """A job with a rollback, and one of each awkward key."""
     service.book(rollback(KEY, gpus=16, cluster="c1", team="ads", model="dlrm", name="DLRM 7"))
     for key in AWKWARD[1:]:
-        service.book(Job(key, meta={"cluster": "keys"}).begin(0).steps(1, 10, 0, 100).end(100))
+        job = Job(key, meta={"cluster": "keys"}).begin(0).phase("compile_cold", 0, 50)
+        service.book(job.steps(1, 10, 50, 100).end(100))
     service.book(Job("silent", 4, "n4", {"cluster": "live"}).begin(0), now=T0 + HOUR)  # hardware, not a word
     service.book(Job("waiting").begin(0), now=T0)  # hardware since this very moment
 
@@ -271,3 +272,20 @@ def test_the_next_page_is_also_a_link(service: Service) -> None:
     assert 'rel="next"' in link
     following = service.client.get(path, headers=CSV)
     assert 2 == len(list(csv.reader(io.StringIO(following.text, newline=""))))
+
+
+@pytest.mark.parametrize("key", AWKWARD)
+def test_the_link_of_a_timeline_leads_to_its_next_page(service: Service, key: str) -> None:
+    """Also where the key has to be encoded."""
+    path = f"/v1/jobs/{quote(key, safe='')}/timeline"
+    whole = service.get(path)["items"]
+    first = service.ask(path, limit=1)
+    assert whole[:1] == first.json()["items"]
+    link = first.headers["link"]
+    following = service.client.get(link[link.index("<") + 1 : link.index(">")])
+    assert whole[1:2] == following.json()["items"]
+
+
+def test_a_detail_takes_no_window(service: Service) -> None:
+    """A parameter that would change nothing is refused."""
+    assert 400 == service.ask(f"/v1/jobs/{KEY}", from_=T0).status_code
