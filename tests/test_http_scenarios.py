@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 SCENARIOS = all_scenarios()
 MINUTE = 60 * 10**9
-# What a reader of the service does not get: the other convention needs the events of all attempts at once.
-OFFLINE_ONLY = ("goodput",)
 # When books were made, and what they then turned out to be late for, is of the path and not of the books.
 WHEN = ("late_ns", "not_before_ns", "as_of_ns")
 DERIVED = (jobs, attempts, ledger, segments, held_up, work, incidents)
@@ -159,7 +157,9 @@ def job_answer(service: Service, job: str) -> dict[str, Any]:
         assert detail[name] == ledger[name], name
     incidents = [{**one, "induced_ns": one["wall_ns"]} for one in reversed(detail["incidents"])]
     told = ("ett", "wall_ns", "gpu_ns", "headings", "gpu_headings", "phases", "components")
+    goodput = service.get(f"{path}/goodput")
     return {
+        "goodput": {name: value for name, value in goodput.items() if name.endswith("_s")},
         **{name: ledger[name] for name in (*told, "provisional_ns", "live")},
         **{
             name: detail[name]
@@ -174,12 +174,7 @@ def job_answer(service: Service, job: str) -> dict[str, Any]:
 
 def expected_of(scenario: Scenario) -> dict[str, Any]:
     """What the scenario expects, as far as the service answers it."""
-    told = {name: value for name, value in scenario.expected.items() if name != "quarantined"}
-    jobs = {
-        job: {name: value for name, value in books.items() if name not in OFFLINE_ONLY}
-        for job, books in told.get("jobs", {}).items()
-    }
-    return {**told, "jobs": jobs}
+    return {name: value for name, value in scenario.expected.items() if name != "quarantined"}
 
 
 @each_scenario
@@ -199,8 +194,6 @@ def test_the_service_gives_the_same_numbers(scenario: Scenario, service: Service
     assert not differences(expected_of(scenario), actual)
     everything = document(offline)
     for job in everything["jobs"].values():
-        for name in OFFLINE_ONLY:
-            del job[name]
         del job["metrics"]["l1"]  # has a place of its own in the detail
     del everything["quarantined"]
     assert everything == restricted(actual, everything)

@@ -28,6 +28,7 @@ from fleet_ett.metrics.exporter import Page
 from fleet_ett.postgres.queries_metrics import read_readings
 from fleet_ett.postgres.reads import open_books, read_migration
 from fleet_ett.postgres.store import PostgresStore
+from fleet_ett.worker import policy_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -58,7 +59,7 @@ def create_app(settings: Settings, engine: Engine) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.settings = settings
-    app.state.open_books = partial(open_books, engine)
+    app.state.open_books = partial(open_books, engine, policy_of(settings))
     app.state.read_migration = partial(read_migration, engine)
     app.state.expose_metrics = Page(partial(read_readings, engine))
     app.state.store = store = PostgresStore(engine)

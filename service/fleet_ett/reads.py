@@ -107,6 +107,10 @@ class Reads(Protocol):
         """The attempts of a job in the order of their start."""
         ...
 
+    def goodput(self, job: str) -> Row | None:
+        """The job's goodput view: seconds by bucket, and `as_of` (ns); None without books."""
+        ...
+
     def ledger(self, job: str, scope: Scope, by: Sequence[str]) -> list[Row]:
         """A job's cells in groups of `by` (of LEDGER_BY)."""
         ...

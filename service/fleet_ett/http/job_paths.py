@@ -1,7 +1,7 @@
 """Job keys in paths: a key may hold slashes, so the last segment decides what is asked of it.
 
 `/v1/jobs/a/b` is the job `a/b`, `/v1/jobs/a/b/ledger` the ledger of `a/b`. A key that itself ends in
-`/ledger` or `/timeline` is reached with its slashes percent-encoded (`/v1/jobs/a%2Fledger`): what the
+`/ledger`, `/timeline` or `/goodput` is reached with its slashes percent-encoded (`/v1/jobs/a%2Fledger`): what the
 client encoded is part of the key, what it wrote plainly may be a sub-path. Servers hand over the
 decoded path, in which the two look the same; so this middleware reads the raw one and passes the key
 on as a single, encoded segment that the routes decode.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 PREFIX = "/v1/jobs/"
-SUB_PATHS = ("ledger", "timeline")
+SUB_PATHS = ("ledger", "timeline", "goodput")
 
 
 class JobPaths:

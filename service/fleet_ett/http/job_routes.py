@@ -1,4 +1,4 @@
-"""Jobs: the list, one job's detail, its ledger and its timeline.
+"""Jobs: the list, one job's detail, its ledger, timeline and goodput view.
 
 A job key may hold slashes; `job_paths.py` hands it over as one encoded segment.
 """
@@ -17,7 +17,7 @@ from fleet_ett.http.books import Books
 from fleet_ett.http.figures import job_figures
 from fleet_ett.http.job_detail import job_detail, job_ledger
 from fleet_ett.http.job_paths import decode_key
-from fleet_ett.http.job_schemas import JobDetail, JobLedger, JobRow, LedgerGroups, SegmentRow
+from fleet_ett.http.job_schemas import JobDetail, JobGoodput, JobLedger, JobRow, LedgerGroups, SegmentRow
 from fleet_ett.http.openapi import READS, READS_ONE
 from fleet_ett.http.questions import LedgerQuery, PagedQuery, TimelineQuery, parse_by
 from fleet_ett.http.schemas import Listing
@@ -30,7 +30,8 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 JobKey = Annotated[
     str,
     Path(
-        description="The job's key. Slashes may stay; where the key ends in /ledger or /timeline, encode them as %2F.",
+        description="The job's key. Slashes may stay; where the key ends in /ledger, /timeline or /goodput, "
+        "encode them as %2F.",
         examples=["prod-a/8812/1772452800"],
     ),
 ]
@@ -89,6 +90,21 @@ def get_timeline(
         rows, following = cut(request, books.timeline(key, query.scope(), page), query.limit)
     items = [SegmentRow.model_validate(row) for row in rows]
     return answer(request, Listing[SegmentRow](items=items, next=following), items)
+
+
+@router.get("/{job}/goodput", response_model=JobGoodput, responses=READS_ONE, summary="A job's goodput view")
+def get_goodput(request: Request, open_books: Books, job: JobKey) -> Response:
+    """The other convention: a step that a later attempt began again at or below was lost when it ran first.
+
+    ETT books the first execution as productive and the second as replay; here the surviving one is
+    productive. Seconds by bucket, which add up to `total_s`; `lost_progress_s` is what of `repeated_work_s`
+    no later attempt has made up yet. Worked out from the raw events: 409 once retention has dropped them.
+    """
+    key = decode_key(job)
+    with open_books() as books:
+        find_job(books, key)
+        found = books.goodput(key)
+    return answer(request, JobGoodput.of(key, found))
 
 
 @router.get("/{job}", response_model=JobDetail, responses=READS_ONE, summary="One job")

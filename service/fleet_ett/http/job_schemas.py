@@ -5,6 +5,9 @@ Units as in `schemas.py`: ns, GPU-ns, ratios 0..1 or null. A job's own ETT is we
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field
 
 from fleet_ett.http.owner_schemas import IncidentRow
@@ -218,6 +221,30 @@ class JobLedger(Answer):
     error: str | None
     by: list[str]
     items: list[LedgerRow]
+
+
+class JobGoodput(Answer):
+    """A job under the goodput convention: seconds by bucket, null while nothing is booked."""
+
+    job: str
+    as_of: int | None
+    goodput: Ratio = Field(description="productive_s / total_s", examples=[0.88])
+    productive_s: float | None
+    startup_s: float | None
+    data_wait_s: float | None
+    checkpoint_s: float | None
+    recovery_gap_s: float | None
+    repeated_work_s: float | None
+    other_s: float | None
+    total_s: float | None
+    lost_progress_s: float | None
+
+    @classmethod
+    def of(cls, job: str, found: Mapping[str, Any] | None) -> JobGoodput:
+        """The answer from the reader's row."""
+        told = found or dict.fromkeys(name for name in cls.model_fields if name not in ("job", "goodput"))
+        total = told["total_s"]
+        return cls(job=job, goodput=told["productive_s"] / total if total else None, **told)
 
 
 class SegmentRow(Answer):

@@ -11,6 +11,7 @@ from sqlalchemy.exc import ProgrammingError
 from fleet_ett.errors import Unavailable
 from fleet_ett.postgres import (
     queries_fleet,
+    queries_goodput,
     queries_incidents,
     queries_jobs,
     queries_nodes,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
+    from fleet_ett.core.policy import Policy
     from fleet_ett.reads import Page, Row, Scope, Window
 
 # A question that takes longer is given up, before the questions of others starve.
@@ -36,8 +38,9 @@ SCHEMA_MISSING = ("42P01", "42703", "3F000")  # no such table, column, schema
 class PostgresReads:
     """`fleet_ett.reads.Reads` on one connection."""
 
-    def __init__(self, conn: Connection) -> None:
+    def __init__(self, conn: Connection, policy: Policy) -> None:
         self._conn = conn
+        self._policy = policy
 
     def ett(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
@@ -75,6 +78,10 @@ class PostgresReads:
         """See `Reads`."""
         return queries_jobs.list_attempts(self._conn, job)
 
+    def goodput(self, job: str) -> Row | None:
+        """See `Reads`."""
+        return queries_goodput.read_goodput(self._conn, job, self._policy)
+
     def ledger(self, job: str, scope: Scope, by: Sequence[str]) -> list[Row]:
         """See `Reads`."""
         return queries_timeline.sum_ledger(self._conn, job, scope, by)
@@ -102,10 +109,10 @@ class PostgresReads:
 
 
 @contextmanager
-def open_books(engine: Engine) -> Iterator[PostgresReads]:
+def open_books(engine: Engine, policy: Policy) -> Iterator[PostgresReads]:
     """One consistent snapshot of the books. Raises `Unavailable` when the database cannot answer."""
     with snapshot(engine) as conn:
-        yield PostgresReads(conn)
+        yield PostgresReads(conn, policy)
 
 
 @contextmanager
