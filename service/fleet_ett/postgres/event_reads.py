@@ -1,7 +1,8 @@
 """Raw events for the books: all that concerns one attempt, as the core takes it.
 
-Step windows are what there is most of: they come packed by column and become numpy arrays. Everything else is
-read as events. Stamps bound each question, so that only the partitions that matter are touched.
+Step windows are what there is most of: they come packed by column and become numpy arrays. Everything else, and
+windows that say something unusual, is read as events. Stamps bound each question, so that only the partitions
+that matter are touched.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from fleet_ett.postgres.event_rows import (
     HEARTBEAT,
     NODE_BEATS,
     NODE_FAULTS,
-    OTHER_UNIT,
     STEPS,
     UNITS,
     Row,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _ROW = ", ".join(f"e.{name}" for name in COLUMNS).replace("e.body", "CAST(e.body AS text)")
 _OWN = text(
     f"SELECT {_ROW} FROM events e WHERE job_id = :job_id AND attempt_id = :attempt_id"  # noqa: S608 - our columns
-    f" AND type <> {STEPS} AND start_ns BETWEEN :first AND :last"
+    f" AND (type <> {STEPS} OR body IS NOT NULL) AND start_ns BETWEEN :first AND :last"
 )
 _STARTS = text(
     f"SELECT {_ROW} FROM events e WHERE job_id = :job_id AND attempt_id = :attempt_id"  # noqa: S608
@@ -54,7 +54,8 @@ _FIRST = text(
 _VERSIONS = text(
     f"SELECT {_ROW} FROM events e"  # noqa: S608
     " JOIN unnest(CAST(:sources AS bigint[]), CAST(:seqs AS bigint[])) AS n (source_id, seq) USING (source_id, seq)"
-    f" WHERE job_id = :job_id AND attempt_id = :attempt_id AND type = {STEPS} AND start_ns BETWEEN :first AND :last"
+    f" WHERE job_id = :job_id AND attempt_id = :attempt_id AND type = {STEPS} AND body IS NULL"
+    " AND start_ns BETWEEN :first AND :last"
 )
 _FAULTS_OF_JOB = text(
     f"SELECT {_ROW} FROM events e WHERE job_id = :job_id AND attempt_id IS NULL AND type = {FAULT}"  # noqa: S608
@@ -78,8 +79,8 @@ _BEATS_OF_NODES = text(
     + ") b WHERE n.job_id = :job_id AND n.attempt_id = :attempt_id"
 )
 _SOURCES = text("SELECT source_id, node, incarnation FROM sources WHERE source_id = ANY(:ids)")
-# Step windows by what is constant in a batch, each column packed into one value: big-endian, eight bytes a window.
-# All columns of a group take its rows in the same order.
+# Step windows without anything unusual, by what is constant in a batch, each column packed into one value:
+# big-endian, eight bytes a window. All columns of a group take its rows in the same order.
 _PACKED = {
     "seq": "seq",
     "start": "start_ns",
@@ -97,7 +98,7 @@ _STEP_WINDOWS = text(
     + ", ".join(
         f"string_agg(int8send({column}), ''::bytea) AS {name}_packed" for name, column in _PACKED.items()
     )
-    + f" FROM events WHERE job_id = :job_id AND attempt_id = :attempt_id AND type = {STEPS}"
+    + f" FROM events WHERE job_id = :job_id AND attempt_id = :attempt_id AND type = {STEPS} AND body IS NULL"
     " AND start_ns BETWEEN :first AND :last GROUP BY source_id, clock_offset_ns, rank, unit"
 )
 
@@ -136,7 +137,7 @@ class EventReads:
         return found
 
     def own(self, place: Place) -> list[Event]:
-        """The events of an attempt, step windows apart; heartbeats that name it among them."""
+        """The events of an attempt but plain step windows; heartbeats that name it among them."""
         return self._events(_OWN, place.told, place)
 
     def faults(self, place: Place, *, low: int, high: int) -> list[Event]:
@@ -186,7 +187,7 @@ class EventReads:
                     node=node,
                     incarnation=incarnation,
                     clock_offset_ns=offset,
-                    unit="other" if row.unit == OTHER_UNIT else UNITS[row.unit],
+                    unit=UNITS[row.unit],
                     **told,
                 )
             )

@@ -32,7 +32,6 @@ TYPES = (
 CODES = {name: code for code, name in enumerate(TYPES)}
 ATTEMPT_START, STEPS, HEARTBEAT, FAULT = (CODES[t] for t in ("attempt_start", "steps", "heartbeat", "fault"))
 UNITS = (None, "optimizer_step", "micro_batch")
-OTHER_UNIT = 3  # its name stands in the body
 _UNIT_CODES = {name: code for code, name in enumerate(UNITS) if name}
 
 # The columns in the order of a COPY, with their types.
@@ -56,9 +55,10 @@ COLUMNS: dict[str, str] = {
     "per_step": "int4",
     "phase": "text",
     "body": "text",
+    "slowest_ns": "int8",
 }
 # A body's fields that are columns, by type of event.
-_OF_STEPS = ("first", "last", "cursor_start", "cursor_end", "data_wait", "per_optimizer_step")
+_OF_STEPS = ("first", "last", "cursor_start", "cursor_end", "data_wait", "slowest", "per_optimizer_step")
 _NO_STEPS = (None,) * len(_OF_STEPS)
 FIRST_STEP = list(COLUMNS).index("first_step")
 
@@ -99,6 +99,7 @@ class Row(NamedTuple):
     per_step: int | None
     phase: str | None
     body: str | None
+    slowest_ns: int | None
 
 
 def digest(event: Event, part: str = "") -> int:
@@ -148,17 +149,16 @@ def _row(
     rest = body
     if event.type == "steps":
         steps = tuple(body.get(name) for name in _OF_STEPS)
-        unit = _UNIT_CODES.get(body["unit"], OTHER_UNIT) if "unit" in body else None
-        known = unit is not None and unit != OTHER_UNIT
-        if len(body) > len(steps) - steps.count(None) + known:
-            taken = (*_OF_STEPS, "unit") if known else _OF_STEPS
+        unit = _UNIT_CODES.get(body.get("unit", ""))
+        if len(body) > len(steps) - steps.count(None) + (unit is not None):
+            taken = _OF_STEPS if unit is None else (*_OF_STEPS, "unit")
             rest = {name: value for name, value in body.items() if name not in taken}
         else:
             rest = {}
     elif event.type in ("phase", "phase_open"):
         phase = body["phase"]
         rest = {name: value for name, value in body.items() if name != "phase"} if len(body) > 1 else {}
-    first, last, cursor_start, cursor_end, data_wait, per_step = steps
+    first, last, cursor_start, cursor_end, data_wait, slowest, per_step = steps
     return Row(
         job_id,
         source_id,
@@ -179,6 +179,7 @@ def _row(
         per_step,
         phase,
         _pack(rest).decode() if rest else None,
+        slowest,
     )
 
 
@@ -194,9 +195,9 @@ def event_of(
     body: dict[str, Any] = _unpack(row.body) if row.body is not None else {}
     kind = TYPES[row.type]
     if row.type == STEPS:
-        told = zip(_OF_STEPS, (*row[FIRST_STEP : FIRST_STEP + 5], row.per_step), strict=True)
+        told = zip(_OF_STEPS, (*row[FIRST_STEP : FIRST_STEP + 5], row.slowest_ns, row.per_step), strict=True)
         body |= {name: value for name, value in told if value is not None}
-        if row.unit is not None and row.unit != OTHER_UNIT:
+        if row.unit is not None:
             body["unit"] = UNITS[row.unit]
     elif row.phase is not None:
         body["phase"] = row.phase

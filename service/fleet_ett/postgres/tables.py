@@ -127,7 +127,7 @@ nodes = Table(
 # Raw and immutable, partitioned by RANGE (start_ns) at UTC days. `start_ns`, `end_ns` are corrected (stamp minus
 # clock_offset_ns). `digest` is of the canonical bytes: two events of one identity that differ are both kept, and
 # the core decides. A heartbeat stands once under each attempt that it names; one that names none under job 0, a
-# fault without a job under job -1. `unit`: 1 optimizer_step, 2 micro_batch, 3 another (named in `body`).
+# fault without a job under job -1. `unit`: 1 optimizer_step, 2 micro_batch; another is named in `body`.
 # `body`: the fields that have no column here, compact JSON text.
 events = Table(
     "events",
@@ -151,6 +151,7 @@ events = Table(
     Column("per_step", Integer),
     Column("phase", Text),
     Column("body", JSON),
+    Column("slowest_ns", BigInteger),
     PrimaryKeyConstraint("job_id", "source_id", "seq", "start_ns", "digest"),
     Index("events_start", "start_ns", postgresql_using="brin"),
     # who reported faults (`/v1/nodes`): they are few, so the index is small and costs other events nothing
