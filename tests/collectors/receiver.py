@@ -79,16 +79,16 @@ class Receiver:
     def _store(self, body: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
         agent, offset = body["agent"], body["clock_offset_ns"]
         accepted, refused = 0, []
-        for row in rows:
+        for index, row in enumerate(rows):
             if row["type"] in self.refuse_types:
-                refused.append({"seq": row["seq"], "reason": "the test refuses it"})
+                refused.append({"index": index, "seq": row["seq"], "reason": "the test refuses it"})
                 continue
             try:
                 event = decode_event(
                     row, node=agent["node"], incarnation=agent["incarnation"], clock_offset_ns=offset
                 )
             except Rejected as error:
-                refused.append({"seq": row.get("seq"), "reason": str(error)})
+                refused.append({"index": index, "seq": row.get("seq"), "reason": str(error)})
                 continue
             identity = (event.node, event.incarnation, event.seq)
             self.offsets.setdefault(identity, set()).add(offset)

@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import gzip
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    Item = tuple[str, dict[str, Any]]  # incarnation and event
 
 GZIP_LEVEL = 1
 BULK_FROM = 2  # alike events
 
 
-def body(
-    agent: dict[str, str], offset: int, sent_at: int, items: Sequence[tuple[str, dict[str, Any]]]
-) -> bytes:
-    """The compressed body; `items` are (incarnation, event). `offset` and `sent_at` in ns.
+class Body(NamedTuple):
+    """The compressed body, and its events in the order in which the service counts them."""
+
+    data: bytes
+    items: list[Item]
+
+
+def body(agent: dict[str, str], offset: int, sent_at: int, items: Sequence[Item]) -> Body:
+    """The body of some events. `offset` and `sent_at` in ns.
 
     An event of an earlier incarnation carries its own, as the wire asks for.
     """
-    alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    alike: dict[tuple[Any, ...], list[Item]] = {}
     for incarnation, event in items:
         row = event if incarnation == agent["incarnation"] else {**event, "incarnation": incarnation}
         key = (row["type"], row.get("job"), row.get("attempt"), row.get("rank"), *sorted(row))
-        alike.setdefault(key, []).append(row)
-    events: list[dict[str, Any]] = []
-    batches: list[dict[str, Any]] = []
-    for rows in alike.values():
-        if len(rows) < BULK_FROM:
-            events += rows
-        else:
-            batches.append(_bulk(rows))
+        alike.setdefault(key, []).append((incarnation, row))
+    single = [one for group in alike.values() if len(group) < BULK_FROM for one in group]
+    bulk = [group for group in alike.values() if len(group) >= BULK_FROM]
     envelope: dict[str, Any] = {
         "agent": agent,
         "clock_offset_ns": offset,
         "sent_at": sent_at,
-        "events": events,
+        "events": [row for _, row in single],
     }
-    if batches:
-        envelope["batches"] = batches
-    return gzip.compress(json.dumps(envelope, separators=(",", ":")).encode(), GZIP_LEVEL)
+    if bulk:
+        envelope["batches"] = [_bulk([row for _, row in group]) for group in bulk]
+    data = gzip.compress(json.dumps(envelope, separators=(",", ":")).encode(), GZIP_LEVEL)
+    return Body(data, [*single, *(one for group in bulk for one in group)])
 
 
 def _bulk(rows: list[dict[str, Any]]) -> dict[str, Any]:

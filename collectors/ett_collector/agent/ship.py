@@ -14,10 +14,11 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from ett_collector.agent.batches import body
+from ett_collector.agent.batches import Body, body
 from ett_collector.agent.post import Answer, opener_for, post
 
 if TYPE_CHECKING:
+    from ett_collector.agent.batches import Item
     from ett_collector.agent.config import AgentConfig
     from ett_collector.agent.deadletter import DeadLetters
     from ett_collector.agent.offset import ClockOffset
@@ -70,6 +71,10 @@ class Shipper:
             except OSError as error:  # the disk of the outbox
                 log.warning("outbox: %s", error)
                 pause = FIRST_WAIT_S
+            except Exception:  # an answer that nobody foresaw must not end the shipping for ever
+                log.exception("shipping failed")
+                self._failures += 1
+                pause = LONGEST_WAIT_S
             if pause is None:
                 continue
             if not self._failures:
@@ -98,7 +103,7 @@ class Shipper:
 
     def _measure(self) -> float | None:
         for _ in range(FIRST_TRIPS if self._offset.value is None else 1):
-            answer = self._post([], self._offset.value or 0)
+            answer = self._post(self._body([], self._offset.value or 0))
             if answer.status != HTTPStatus.OK or answer.body is None:
                 return self._wait_after(answer)
         self._measure_at = time.monotonic() + MEASURE_S
@@ -108,22 +113,21 @@ class Shipper:
         return None
 
     def _send(self, batch: Outgoing) -> float | None:
-        answer = self._post(
-            [(incarnation, event) for _, incarnation, event in batch.items], batch.offset or 0
-        )
+        sent = [(incarnation, event) for _, incarnation, event in batch.items]
+        content = self._body(sent, batch.offset or 0)
+        answer = self._post(content)
         if answer.status == HTTPStatus.OK and answer.body is not None and "accepted" in answer.body:
-            self._taken(batch, answer.body)
+            self._taken(batch, content.items, answer.body)
             return None
         if answer.status in _TOO_MUCH:
             return self._narrow(batch, answer)
         return self._wait_after(answer)
 
-    def _taken(self, batch: Outgoing, said: dict[str, Any]) -> None:
-        refused = {one.get("seq"): one for one in said.get("quarantined", ()) if isinstance(one, dict)}
-        for _, incarnation, event in batch.items if refused else ():
-            one = refused.get(event["seq"])
-            if one is not None and one.get("incarnation", incarnation) == incarnation:
-                self._bury(event, incarnation, str(one.get("reason", "quarantined")))
+    def _taken(self, batch: Outgoing, items: list[Item], said: dict[str, Any]) -> None:
+        for one in said.get("quarantined", ()):
+            place = one.get("index", -1)
+            if 0 <= place < len(items) and items[place][1]["seq"] == one.get("seq"):
+                self._bury(items[place][1], items[place][0], str(one.get("reason", "quarantined")))
         self._outbox.ack(batch.items[-1][0] + 1)
         self.sent += len(batch.items)
         self._failures = 0
@@ -143,13 +147,16 @@ class Shipper:
         log.warning("refused for good: %s event %s: %s", event.get("type"), event.get("seq"), reason)
         self._dead.put(event, incarnation, reason, time.time_ns())
 
-    def _post(self, items: list[tuple[str, dict[str, Any]]], offset: int) -> Answer:
+    def _body(self, items: list[Item], offset: int) -> Body:
         agent = {"node": self._config.node, "incarnation": self._outbox.incarnation, "version": VERSION}
-        data = body(agent, offset, time.time_ns(), items)
+        return body(agent, offset, time.time_ns(), items)
+
+    def _post(self, content: Body) -> Answer:
         headers = {"User-Agent": f"ett-agent/{VERSION}"}
         if self._config.token:
             headers["Authorization"] = f"Bearer {self._config.token}"
-        answer = post(self._opener, self._config.url + "/v1/events", data, headers, self._config.timeout_s)
+        url = self._config.url + "/v1/events"
+        answer = post(self._opener, url, content.data, headers, self._config.timeout_s)
         server_time = answer.body.get("server_time") if answer.body is not None else None
         if answer.status == HTTPStatus.OK and type(server_time) is int:
             self._offset.sample(answer.sent, answer.mono_sent, answer.mono_received, server_time)
