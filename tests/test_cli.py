@@ -11,16 +11,21 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import text
 
 from fleet_ett import __version__
+from fleet_ett.ingest import ingest
 from fleet_ett.postgres.migrate import newest_revision
+from fleet_ett.postgres.pool import open_pool
 from fleet_ett.postgres.server import EmbeddedServer
+from fleet_ett.postgres.store import PostgresStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +88,10 @@ def test_version() -> None:
     assert f"fleet-ett {__version__}\n" == run("version").stdout
 
 
-@pytest.mark.parametrize("args", [(), ("explode",), ("rebuild", "--as-of", "yesterday"), ("replay",)])
+@pytest.mark.parametrize(
+    "args",
+    [(), ("explode",), ("rebuild", "--as-of", "yesterday"), ("rebuild", "--as-of", str(2**63)), ("replay",)],
+)
 def test_misuse_says_how_to_use_it(args: tuple[str, ...]) -> None:
     done = run(*args)
     assert 2 == done.returncode
@@ -163,6 +171,26 @@ def test_migrate_brings_the_embedded_database_to_the_newest(data_dir: Path, embe
     for args in (("--data-dir", str(data_dir)), ("--database-url", embedded.url)):
         done = run("migrate", *args)
         assert f"the database is at migration {newest_revision()}\n" == done.stdout, done.stderr
+
+
+def test_rebuild_derives_the_books_from_the_raw_events(data_dir: Path, embedded: EmbeddedServer) -> None:
+    """Of all jobs or of one, as of any time; a job that nobody named is told."""
+    run("migrate", "--data-dir", str(data_dir))
+    engine = open_pool(embedded.url, size=2)
+    lines = [json.loads(line) for line in SCENARIO.read_text().splitlines()]
+    agent = {name: lines[0][name] for name in ("node", "incarnation")}
+    ingest({"agent": agent, "events": lines}, PostgresStore(engine), now=time.time_ns())
+    as_of = str(max(line.get("ts") or line["end"] for line in lines))
+    done = run("rebuild", "--job", "job-1", "--as-of", as_of, "--data-dir", str(data_dir))
+    assert "rebuilt 1 job\n" == done.stdout, done.stderr
+    with engine.connect() as conn:
+        wall = conn.execute(text("SELECT sum(wall_ns) FROM ledger")).scalar_one()
+    engine.dispose()
+    assert 2_500_000_000_000 == wall
+    assert "rebuilt 1 job\n" == run("rebuild", "--data-dir", str(data_dir)).stdout
+    unknown = run("rebuild", "--job", "nobody", "--data-dir", str(data_dir))
+    assert 1 == unknown.returncode
+    assert "there is no job 'nobody'" in unknown.stderr
 
 
 def test_a_database_that_is_not_there_is_told() -> None:

@@ -88,6 +88,14 @@ def _settings(args: argparse.Namespace) -> Settings:
     )
 
 
+def _moment(text: str) -> int:
+    """Nanoseconds that 63 bits hold."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) >= 2**63:
+        msg = f"must be integer nanoseconds, not {text[:40]!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fleet-ett",
@@ -112,7 +120,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Derive the books again from the raw events; the same events give the same books.",
     )  # fmt: skip
     rebuild.add_argument("--job", help="only this job (its key); all jobs when absent")
-    rebuild.add_argument("--as-of", type=int, metavar="T", help="time of the question in ns (default: now)")
+    rebuild.add_argument(
+        "--as-of", type=_moment, metavar="T", help="time of the question in ns (default: now)"
+    )
     for command in (serve, migrate, rebuild):
         command.add_argument("--data-dir", help="folder of the embedded server (ETT_DATA_DIR)")
         command.add_argument(
@@ -129,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
         "--format", choices=("wire", "goodput"), default="wire", help="what FILE holds (default wire)"
     )
     replay.add_argument(
-        "--as-of", type=int, metavar="T", help="time of the question in ns (default: the newest stamp)"
+        "--as-of", type=_moment, metavar="T", help="time of the question in ns (default: the newest stamp)"
     )
     replay.add_argument("--json", action="store_true", help="print JSON instead of tables")
     commands.add_parser(
