@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ett_collector.wire import Event
 
 
+_SHARED = ("heartbeat", "job")  # what belongs to no single attempt, whatever it names
+
+
 @dataclass(slots=True)
 class _Attempt:
     """What came of one attempt: `clean` while every identity in it is known to be single."""
@@ -55,7 +58,7 @@ class Deliveries:
             stamp = event.end if event.end is not None else event.start
             if stamp is not None and stamp - event.clock_offset_ns > newest:
                 newest = stamp - event.clock_offset_ns
-            if event.job is not None and event.attempt is not None and event.type != "heartbeat":
+            if event.job is not None and event.attempt is not None and event.type not in _SHARED:
                 self._own(event, self._place(event.job, event.attempt, touched))
             else:
                 self._shared(event, touched)
@@ -100,6 +103,7 @@ class Deliveries:
         for one in event.body.get("jobs", ()):
             attempt = self._place(one["job"], one["attempt"], touched)
             attempt.note(at(event))
+            attempt.nodes.add(event.node)
         if not event.body.get("jobs"):
             touched.update(self._near(event))
 

@@ -210,7 +210,13 @@ def _hardware(facts: Facts, starts: list[Event], beats: list[Event]) -> None:
     stepping = facts.steps.rank[facts.steps.leading()]
     ranks = set(np.unique(facts.spans.rank).tolist()) | set(stepping.tolist())
     if not ranks:
-        ranks = {rank for beat in beats for one in beat.body["jobs"] for rank in one["ranks"]}
+        ranks = {
+            rank
+            for beat in beats
+            for one in beat.body["jobs"]
+            if one["job"] == facts.job and one["attempt"] == facts.attempt
+            for rank in one["ranks"]
+        }
     facts.world_size = max(sizes) if sizes else max(len(ranks), 1)
     if totals:
         facts.gpus = max(totals)
