@@ -68,21 +68,23 @@ def start(  # noqa: PLR0913 - every field has a default
     try:
         if os.environ.get("ETT_DISABLE", "0") not in ("", "0") or (rank is None and _is_worker()):
             return NULL
-        who = {
-            "job": job,
-            "attempt": attempt,
+        who = {"job": job, "attempt": attempt}
+        numbers = {
             "rank": rank,
             "world_size": world_size,
             "gpus": gpus,
             "gpus_on_node": gpus_on_node,
             "allocated": allocated,
-            "released_between": released_between,
+        }
+        said: dict[str, Any] = {
+            **{name: str(value) for name, value in who.items() if value},
+            **{name: int(value) for name, value in numbers.items() if value is not None},
+            **({} if released_between is None else {"released_between": bool(released_between)}),
         }
         facts = {"name": name, "cluster": cluster, "team": team, "model": model, "framework": framework}
-        facts = {**identities.facts(os.environ), **{k: v for k, v in facts.items() if v is not None}}
-        return _start(
-            {k: v for k, v in who.items() if v is not None}, {"facts": facts, "labels": labels}, spool_dir
-        )
+        told = identities.facts(os.environ) | {key: str(value) for key, value in facts.items() if value}
+        marked = {str(key): str(value) for key, value in (labels or {}).items()}
+        return _start(said, {"facts": told, "labels": marked or None}, spool_dir)
     except Exception:  # noqa: BLE001 - a trainer never fails for its recorder
         return _Current.recorder
 
@@ -120,7 +122,6 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
     ticks = stat.ticks if stat is not None else 0
     boot = process.boot_id()
     found = identities.identify(os.environ, script=_script(), process=f"{boot[:8]}-{os.getpid()}-{ticks}")
-    said = {name: str(value) if name in ("job", "attempt") else value for name, value in said.items()}
     identity = found._replace(**said)
     key = (identity.job, identity.attempt, identity.rank)
     now = time_ns()

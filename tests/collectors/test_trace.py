@@ -64,6 +64,31 @@ def test_step_in_flight_is_told_when_it_is_old() -> None:
     assert [(5, 5)] == [(e["first"], e["last"]) for e in take(trace, mark)]
 
 
+def test_long_wait_is_told_while_it_lasts() -> None:
+    """A data loader that hangs is seen as such; the same span closes when the input comes after all."""
+    trace = Trace("t", HEAD)
+    take(trace, {"t": "wait", "at": 100 * S})
+
+    (opened_wait,) = trace.tell_open(111 * S, 10 * S)
+    (done,) = take(
+        trace, {"t": "phase", "phase": "data_stall", "span": "x", "start": 100 * S, "end": 112 * S}
+    )
+
+    assert ("phase_open", "data_stall") == (opened_wait["type"], opened_wait["phase"])
+    assert (opened_wait["span"], 112 * S) == (done["span"], done["end"])
+    assert [] == trace.die(120 * S, {}, inferred=False)
+
+
+def test_word_that_is_no_outcome() -> None:
+    """The attempt ends all the same, and what was said is kept."""
+    trace = Trace("t", HEAD)
+    take(trace, {"t": "end", "outcome": "success", "at": 105 * S})
+
+    assert {"outcome": "unknown", "error": "outcome success: "} == {
+        name: (trace.finished or {})[name] for name in ("outcome", "error")
+    }
+
+
 def test_death_closes_what_is_open() -> None:
     """Phases, the step in flight and the wait end at the death, aborted; the window before them is kept."""
     trace = Trace("t", HEAD)

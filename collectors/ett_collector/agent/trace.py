@@ -11,6 +11,7 @@ from typing import Any
 
 from ett_collector.agent.tail import Position
 from ett_collector.agent.windows import StepMarks
+from ett_collector.wire import OUTCOMES
 
 STEP = "step_new_data"
 DATA_STALL = "data_stall"
@@ -24,7 +25,7 @@ class Trace:
     """What is known of one process. Stamps ns.
 
     `spans` holds open spans by name, with `told` once their `phase_open` was sent. `begun` is the step in
-    flight, `waiting` since when it waits for input, `newest` the newest stamp of any record. `finished` holds
+    flight, `waiting` the wait for input, `newest` the newest stamp of any record. `finished` holds
     how it ended, once it has: by its own word (`end`) or by its death.
     """
 
@@ -34,7 +35,7 @@ class Trace:
     marks: StepMarks = field(default_factory=StepMarks)
     spans: dict[str, dict[str, Any]] = field(default_factory=dict)
     begun: dict[str, Any] | None = None
-    waiting: int | None = None
+    waiting: dict[str, Any] | None = None
     newest: int = 0
     exiting: dict[str, Any] | None = None
     child: list[int] | None = None
@@ -79,17 +80,13 @@ class Trace:
     def tell_open(self, now: int, long_ns: int) -> list[dict[str, Any]]:
         """`phase_open` events for what is open and was not told yet; short things close before they are told.
 
-        A step in flight or a wait is told once it is `long_ns` old.
+        A step in flight and a wait for input are told once they are `long_ns` old.
         """
-        events = []
-        for span in self.spans.values():
-            if not span.get("told"):
-                span["told"] = True
-                events.append({"type": "phase_open", **_span(span)})
-        if self.begun is not None and not self.begun.get("told") and now - self.begun["start"] > long_ns:
-            self.begun["told"] = True
-            events.append({"type": "phase_open", **_span(self.begun)})
-        return [self._own(event) for event in events]
+        old = [one for one in (self.begun, self.waiting) if one is not None and now - one["start"] > long_ns]
+        untold = [span for span in (*self.spans.values(), *old) if not span.get("told")]
+        for span in untold:
+            span["told"] = True
+        return [self._own({"type": "phase_open", **_span(span)}) for span in untold]
 
     def flush(self) -> list[dict[str, Any]]:
         """The open window as an event, if there is one."""
@@ -101,12 +98,7 @@ class Trace:
             return []
         at = max(at, self.newest)
         events = self.marks.close()
-        opened = list(self.spans.values())
-        if self.begun is not None:
-            opened.append(self.begun)
-        if self.waiting is not None:
-            opened.append({"phase": DATA_STALL, "start": self.waiting, "span": f"wait-{self.waiting}"})
-        for span in opened:
+        for span in self._left_open():
             event = {"type": "phase", **_span(span), "end": max(at, span["start"]), "aborted": True}
             if inferred:
                 event["attrs"] = {**event.get("attrs", {}), "death": "inferred"}
@@ -126,6 +118,9 @@ class Trace:
             **({} if self.child is None else {"child": self.child}),
         }
 
+    def _left_open(self) -> list[dict[str, Any]]:
+        return [*self.spans.values(), *(one for one in (self.begun, self.waiting) if one is not None)]
+
     def _own(self, event: dict[str, Any]) -> dict[str, Any]:
         return {**event, "job": self.head["job"], "attempt": self.head["attempt"], "rank": self.head["rank"]}
 
@@ -135,8 +130,10 @@ class Trace:
 
     def _on_phase(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
         self.spans.pop(record["span"], None)
-        if record["phase"] == DATA_STALL:
+        waiting = self.waiting
+        if waiting is not None and (record["phase"], record["start"]) == (DATA_STALL, waiting["start"]):
             self.waiting = None
+            record = {**record, "span": waiting["span"]}  # under which it may have been told
         return [{"type": "phase", **_span(record), "end": record["end"]}]
 
     def _on_begin(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
@@ -156,12 +153,15 @@ class Trace:
         return events
 
     def _on_wait(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
-        self.waiting = record["at"]
+        span = f"{self.head['id'][:8]}-wait-{record['at']}"
+        self.waiting = {"phase": DATA_STALL, "start": record["at"], "span": span}
         return []
 
-    def _on_waited(self, _record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
-        self.waiting = None
-        return []
+    def _on_waited(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        waiting, self.waiting = self.waiting, None
+        if waiting is None or not waiting.get("told"):
+            return []
+        return [{"type": "phase", **_span(waiting), "end": waiting["start"] + record["ns"]}]
 
     def _on_checkpoint(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
         if record["kind"] == "load" and "cursor" in record:
@@ -179,10 +179,12 @@ class Trace:
 
     def _on_end(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
         events = self.marks.close()
-        left = [*self.spans.values(), *([self.begun] if self.begun is not None else [])]
-        events += [{"type": "phase_open", **_span(span)} for span in left if not span.get("told")]
+        events += [{"type": "phase_open", **_span(one)} for one in self._left_open() if not one.get("told")]
         self.spans, self.begun, self.waiting = {}, None, None
-        self._finish(_some(record, "at", "outcome", "error", "exit_code"))
+        said = _some(record, "at", "outcome", "error", "exit_code")
+        if said["outcome"] not in OUTCOMES:
+            said |= {"outcome": "unknown", "error": f"outcome {said['outcome']}: {said.get('error', '')}"}
+        self._finish(said)
         return events
 
     def _on_exit(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
