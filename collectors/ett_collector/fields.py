@@ -20,6 +20,7 @@ MAX_TEXT = 64 * 1024  # characters of error text
 MAX_ATTRS = 64  # keys of attrs and labels
 MAX_ATTRS_SIZE = 16 * 1024  # bytes of attrs as JSON
 MAX_RANK = 100_000
+MAX_GPUS = 2_000_000  # of one attempt; GPU-ns of an hour then still fit 64 bits
 MAX_LIST = 100_000  # nodes, heartbeat jobs, ranks
 YEAR_2000_NS = 946_684_800_000_000_000
 DAY_NS = 86_400_000_000_000
@@ -182,12 +183,18 @@ def _labels(name: str, value: object, cut: list[str]) -> dict[str, str]:
     }
 
 
+def _gpus(name: str, value: object, _cut: list[str]) -> int:
+    return integer(name, value, 1, MAX_GPUS + 1)
+
+
 def _by_node(name: str, value: object, cut: list[str]) -> dict[str, int]:
     found = _items(name, value)
     if not 0 < len(found) <= MAX_LIST:
         msg = f"{name} must name 1 to {MAX_LIST} nodes"
         raise Rejected(msg)
-    return {name_of(name, node, cut): integer(f"{name}.{node}", n, 1, 2**31) for node, n in found.items()}
+    return {
+        name_of(name, node, cut): integer(f"{name}.{node}", n, 1, MAX_GPUS + 1) for node, n in found.items()
+    }
 
 
 def _list(name: str, value: object) -> list[object]:
@@ -272,10 +279,10 @@ FIELDS: dict[str, tuple[tuple[str, ...], dict[str, Callable[[str, object, list[s
     "attempt_start": (
         ("job", "attempt", "ts"),
         {
-            "gpus": _positive,
+            "gpus": _gpus,
             "gpus_by_node": _by_node,
             "nodes": _names,
-            "world_size": _positive,
+            "world_size": _gpus,
             "released_between": _bool,
             "labels": _labels,
         },

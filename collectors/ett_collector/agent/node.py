@@ -120,7 +120,8 @@ class Node:
 
     def _read(self, spools: dict[str, list[int]]) -> bool:
         more = False
-        for name, trace in list(self._traces.items()):
+        done = []
+        for name, trace in self._traces.items():
             unread = True
             while unread and len(self._events) < EVENTS_A_CYCLE:
                 found = read_spool(self._config.spool_dir, name, spools.get(name, []), trace.position)
@@ -133,7 +134,10 @@ class Node:
                 self._complain(trace, found.torn)
             more = more or unread
             if not unread:
-                self._bury(name, trace)
+                done.append(name)
+        # parents first: they know how their children ended
+        for name in sorted(done, key=lambda one: not self._traces[one].is_launcher):
+            self._bury(name, self._traces[name])
         return more
 
     def _bury(self, name: str, trace: Trace) -> None:
@@ -143,8 +147,8 @@ class Node:
             attempt = self._attempts.setdefault(trace.key, Attempt(*trace.key))
             word = attempt.parents_word(trace.head["pid"], trace.head["ticks"])
             if word is not None:  # it knows better than anybody who watches from outside
-                death = Death(word.pop("at"), word)
-            elif death.at is not None and self._has_parent(trace) and time.time_ns() < death.at + GRACE_NS:
+                death = Death(word.pop("at"), word, death.noticed)
+            elif self._has_parent(trace) and time.time_ns() < death.noticed + GRACE_NS:
                 return
             lived = max(trace.newest, self._alive_at if name in self._known_before else 0)
             at = lived if death.at is None else death.at

@@ -29,6 +29,7 @@ class Death(NamedTuple):
 
     at: int | None
     status: dict[str, Any]
+    noticed: int
 
 
 class Watch:
@@ -49,7 +50,7 @@ class Watch:
     def check(self, name: str, head: dict[str, Any], folder: str, newest: int) -> Death | None:
         """The death of a process, None while it lives. `newest` is the number of its newest segment."""
         if head["boot"] != self._boot:
-            return Death(None, {})
+            return Death(None, {}, time_ns())
         if head["pidns"] != self._namespace or not head["ticks"]:
             return self._by_lock(name, folder, newest)
         return self._by_pid(name, head["pid"], head["ticks"])
@@ -70,7 +71,7 @@ class Watch:
         stat = process.read_stat(pid, self._procfs)
         same = stat is not None and stat.ticks == ticks
         if first and not same:
-            return Death(None, {})
+            return Death(None, {}, time_ns())
         if name in self._fds:
             if not _is_readable(self._fds[name]):
                 return None
@@ -81,7 +82,7 @@ class Watch:
             status = None
         if status is None and stat is not None and same and stat.status:
             status = _status(stat.status)  # still a zombie (0 may mean that we are not allowed to know)
-        return Death(time_ns(), status or {})
+        return Death(time_ns(), status or {}, time_ns())
 
     def _open(self, name: str, pid: int) -> None:
         try:
@@ -100,7 +101,7 @@ class Watch:
         self._free[name] = self._free.get(name, 0) + 1
         if self._free[name] < _FREE_TWICE:
             return None
-        return Death(time_ns() if name in self._seen else None, {})
+        return Death(time_ns() if name in self._seen else None, {}, time_ns())
 
 
 def _is_readable(fd: int) -> bool:
