@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ett_collector.wire import (
     DAY_NS,
+    MAX_GPUS,
     MAX_NAME,
     MAX_TEXT,
     Event,
@@ -104,6 +105,14 @@ def test_no_gpus_are_refused() -> None:
     """An attempt that holds no GPU is a mistake of the sender."""
     start = {"seq": 1, "type": "attempt_start", "job": "j", "attempt": "a", "ts": NOW}
     assert refused({**start, "gpus": 0}) == "gpus is out of range: 0"
+
+
+def test_more_gpus_than_there_are_are_refused() -> None:
+    """GPU time of an hour has to fit 64 bits; no attempt holds two million."""
+    start = {"seq": 1, "type": "attempt_start", "job": "j", "attempt": "a", "ts": NOW}
+    assert decode({**start, "gpus": MAX_GPUS}).body["gpus"] == MAX_GPUS
+    assert refused({**start, "gpus": MAX_GPUS + 1}) == "gpus is out of range: 2000001"
+    assert refused({**start, "gpus_by_node": {"n1": 2**31}}) == "gpus_by_node.n1 is out of range: 2147483648"
 
 
 def test_stamps_are_checked_on_the_services_clock() -> None:

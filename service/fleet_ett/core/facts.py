@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ett_collector.wire import MAX_GPUS
 from fleet_ett.core import spans as span_columns
 from fleet_ett.core import steps as step_columns
 from fleet_ett.core.taxonomy import LOAD, STEP
@@ -221,7 +222,7 @@ def _hardware(facts: Facts, starts: list[Event], beats: list[Event]) -> None:
     if totals:
         facts.gpus = max(totals)
     elif by_node:
-        facts.gpus = sum(by_node.values())
+        facts.gpus = min(sum(by_node.values()), MAX_GPUS)
     else:
         facts.gpus = facts.world_size
         facts.flag("inferred_start", what="gpus", amount=facts.gpus)
