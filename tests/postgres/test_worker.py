@@ -265,12 +265,20 @@ def test_two_events_of_one_identity_are_booked_alike_in_any_order(
 def test_a_job_that_cannot_be_booked_says_so_and_stops_nobody(
     store: PostgresStore, engine: Engine, rows: Rows
 ) -> None:
-    """Two billion GPUs for an hour are more GPU time than a cell holds: an error with a name, not a figure."""
+    """Two billion GPUs for an hour are more GPU time than a cell holds: an error with a name, not a figure.
+
+    The wire refuses them; they can only come from a damaged row.
+    """
     agent = Agent()
     crashed_and_resumed(agent, "good", LONG_AGO)
-    agent.say("attempt_start", job="poison", attempt="a", ts=LONG_AGO, gpus=2**31 - 1)
+    agent.say("attempt_start", job="poison", attempt="a", ts=LONG_AGO, gpus=8)
     agent.say("attempt_end", job="poison", attempt="a", ts=LONG_AGO + 5 * HOUR, outcome="completed")
     agent.hand_in(store)
+    with engine.begin() as conn:
+        conn.exec_driver_sql(
+            "UPDATE events SET body = jsonb_set(CAST(body AS jsonb), '{gpus}', '2147483647')"
+            " WHERE job_id = (SELECT job_id FROM jobs WHERE job = 'poison') AND body ->> 'gpus' = '8'"
+        )
     book(engine)
     (error, due), *_ = rows("SELECT error, due_ns FROM jobs WHERE job = 'poison'")
     assert error
