@@ -19,7 +19,7 @@ demo: .venv/service.stamp ## a small training run that is killed and hangs, and 
 
 .PHONY: test
 test: lint ## all checks and tests, but the PyTorch run
-	.venv/bin/python -m pytest -n $(JOBS) -m "not torch"
+	.venv/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not torch"
 
 .PHONY: test-torch
 test-torch: .venv-torch/torch.stamp ## a real PyTorch job under torchrun, one worker killed

@@ -66,6 +66,7 @@ def _train(folder: Path, books: Service, say: Callable[[str], None]) -> Launcher
 
     def before_kill(attempt: str) -> None:
         text = f"{NODES[VICTIM]} is taken away for maintenance"
+        say(f"the data centre says so to the service: {text}")
         where = {"job": JOB, "attempt": attempt, "rank": VICTIM}
         books.tell(
             NODES[VICTIM],
