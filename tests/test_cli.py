@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,13 +106,81 @@ def test_a_misspelt_setting_stops_the_service() -> None:
     assert "unknown setting ETT_DATABSE_URL: did you mean ETT_DATABASE_URL?" in done.stderr
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_an_address_that_others_can_reach_is_refused(host: str) -> None:
-    """Anybody could read and write the books; the message says what to do."""
-    done = run("serve", "--host", host)
+@pytest.mark.usefixtures("embedded")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_an_address_that_others_can_reach_is_refused(host: str, data_dir: Path) -> None:
+    """Without a token anybody could read and write the books; the message says what to do."""
+    done = run("serve", "--host", host, "--port", "0", "--data-dir", str(data_dir))
     assert 1 == done.returncode
     assert "127.0.0.1" in done.stderr
+    assert "fleet-ett token create" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_with_a_token_an_address_that_others_can_reach_is_served() -> None:
+    """Nobody gets in without it; on loopback the service had said that it was open."""
+    with folder() as path:
+        read = ("--name", "n", "--scope", "read", "--all", "--data-dir", str(path))
+        assert "open to everybody" in served(path, "127.0.0.1", None)
+        token = run("token", "create", *read).stdout.strip()
+        assert "open to everybody" not in served(path, "0.0.0.0", token)
+
+
+@pytest.mark.parametrize(("host", "status"), [("127.0.0.1", 503), ("0.0.0.0", 401)])
+def test_without_its_database_the_service_starts_and_lets_nobody_in(host: str, status: int) -> None:
+    """It waits for the database; whether there are tokens it cannot know yet."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fleet_ett", "serve", "--host", host, "--port", "0"],
+        env=environment(ETT_DATABASE_URL="postgresql://ett@127.0.0.1:1/ett", ETT_WORKERS="0"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout
+    try:
+        port = process.stdout.readline().rpartition(":")[2].strip()
+        for path, expected in (("healthz", 200), ("v1/jobs", status), ("readyz", 503)):
+            assert expected == status_of(f"http://127.0.0.1:{port}/{path}"), path
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert 0 == process.returncode
+
+
+def status_of(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def served(path: Path, host: str, token: str | None) -> str:
+    """Serve on a folder, ask for the jobs (with a token: also without it); what it wrote to stderr."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fleet_ett", "serve", "--host", host, "--port", "0", "--data-dir", str(path)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    try:
+        port = process.stdout.readline().rpartition(":")[2].strip()
+        url = f"http://127.0.0.1:{port}/v1/jobs"
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+            assert [] == json.load(answer)["items"]
+        if token:
+            with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+                urllib.request.urlopen(url, timeout=30)
+            refused.value.close()
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+    assert 0 == process.returncode, errors
+    return errors
 
 
 def test_a_taken_port_is_told_before_a_database_starts(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `fleet-ett serve | migrate | rebuild | replay | demo | version`.
+"""The command line: `fleet-ett serve | migrate | rebuild | token | replay | demo | version`.
 
 Only the standard library is imported here; each command imports what it needs, and says what to
 install where that is missing: an agent's host has the same command and none of the service.
@@ -32,6 +32,7 @@ COMMANDS = {
     "serve": "fleet_ett.serve:serve",
     "migrate": "fleet_ett.serve:migrate",
     "rebuild": "fleet_ett.serve:rebuild",
+    "token": "fleet_ett.token_command:token",
     "replay": "fleet_ett.replay:main",
     "demo": "fleet_ett.demo.run:main",
 }
@@ -65,7 +66,7 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     module, _, function = COMMANDS[args.command].partition(":")
     run = getattr(importlib.import_module(module), function)
-    if module == "fleet_ett.serve":
+    if module in ("fleet_ett.serve", "fleet_ett.token_command"):
         return int(run(_settings(args), args))
     if args.command == "demo":
         return int(run(args.rest))
@@ -123,7 +124,12 @@ def _parser() -> argparse.ArgumentParser:
     rebuild.add_argument(
         "--as-of", type=_moment, metavar="T", help="time of the question in ns (default: now)"
     )
-    for command in (serve, migrate, rebuild):
+    token = commands.add_parser(
+        "token", help="make, list, rotate and revoke access tokens", epilog=ENVIRONMENT, formatter_class=raw,
+        description="Access tokens. Once there is one, every request needs one. All that is done is in `token audit`.",
+    )  # fmt: skip
+    _token_arguments(token)
+    for command in (serve, migrate, rebuild, token):
         command.add_argument("--data-dir", help="folder of the embedded server (ETT_DATA_DIR)")
         command.add_argument(
             "--database-url", help="an existing server instead of the embedded one (ETT_DATABASE_URL)"
@@ -148,6 +154,31 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     commands.add_parser("version", help="print the version", description="Print the version.")
     return parser
+
+
+def _token_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("create", "list", "rotate", "revoke", "audit"), help="what to do")
+    parser.add_argument("id", nargs="?", help="the token's id, for rotate and revoke")
+    parser.add_argument("--name", help="who bears it (create)")
+    parser.add_argument("--scope", choices=("ingest", "read", "admin"), help="what it is for (create)")
+    parser.add_argument("--all", action="store_true", help="all nodes and clusters, or all teams (create)")
+    for name, text in (
+        ("cluster", "ingest: jobs and nodes of this cluster; may be repeated"),
+        ("node", "ingest: this node; may be repeated"),
+        ("team", "read: jobs of this team; may be repeated"),
+    ):
+        parser.add_argument(f"--{name}", action="append", default=[], help=text)
+    parser.add_argument(
+        "--rate", type=int, metavar="R", help="requests/s of each process, 0 for no limit (default 50; "
+        "ingest of more than named nodes 2000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--days", type=int, metavar="D", help="days until it expires (create; default: never)"
+    )
+    parser.add_argument(
+        "--grace", type=int, default=0, metavar="S",
+        help="seconds for which the old secret stays good (rotate; default 0)",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

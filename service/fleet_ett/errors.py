@@ -3,7 +3,8 @@
     EttError
     |-- Invalid          invalid      the request or a setting cannot be understood; says what is expected
     |   `-- Unsupported  unsupported  a media type or encoding that the service does not speak
-    |-- Denied           denied       the service will not do this as it is configured
+    |-- Unauthorized     unauthorized who asks has not shown a token that is good
+    |-- Denied           denied       the service will not do this, as it is configured or for who asks
     |-- NotFound         not_found    no such job, component or path
     |-- Conflict         conflict     true of the request, but not of the books as they stand
     |-- TooLarge         too_large    beyond a limit of the wire
@@ -39,8 +40,14 @@ class Unsupported(Invalid):
     code = "unsupported"
 
 
+class Unauthorized(EttError):  # noqa: N818
+    """Who asks has not shown a token that is good."""
+
+    code = "unauthorized"
+
+
 class Denied(EttError):  # noqa: N818
-    """The service will not do this as it is configured."""
+    """The service will not do this, as it is configured or for who asks."""
 
     code = "denied"
 

@@ -13,7 +13,7 @@ from ett_collector.wire import INT_END, MAX_EVENTS, MAX_NAME, Event, Rejected, d
 from fleet_ett.errors import Invalid, TooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 MAX_OFFSET_NS = 2**62
 MAX_REASON = 500  # characters
@@ -71,13 +71,19 @@ class Store(Protocol):
         ...
 
 
-def ingest(body: object, store: Store, *, now: int) -> dict[str, Any]:
+def ingest(
+    body: object, store: Store, *, now: int, narrowing: Callable[[Batch], None] | None = None
+) -> dict[str, Any]:
     """Check and store one parsed body; the answer for its sender. `now` is the service's time in ns.
 
+    `narrowing` takes out of the batch what the sender may not say (see `speakers.py`).
+
     Raises `Invalid` for a body that cannot be read as a batch, `TooLarge` for one of too many events, and
-    what `store` raises.
+    what `store` and `narrowing` raise.
     """
     batch = decode_batch(body, now=now)
+    if narrowing is not None:
+        narrowing(batch)
     stored = store(batch, now=now)
     refused = sorted((*batch.refused, *stored.refused), key=lambda one: one.position)
     return {

@@ -17,10 +17,11 @@ import uvicorn
 
 from fleet_ett import worker
 from fleet_ett.app import create_app
-from fleet_ett.errors import Denied, Invalid
+from fleet_ett.errors import Denied, Invalid, Unavailable
 from fleet_ett.postgres import migrate as migrations
 from fleet_ett.postgres.pool import open_pool
 from fleet_ett.postgres.server import EmbeddedServer, default_data_dir
+from fleet_ett.postgres.tokens import PostgresTokens
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +43,6 @@ class Stopped(SystemExit):
 def serve(settings: Settings, args: argparse.Namespace) -> int:
     """Run the service until it is told to stop. Raises `Denied` for an address that others can reach."""
     del args
-    refuse_open_address(settings)
     _log_to_stderr(settings)
     signal.signal(signal.SIGTERM, _stop)
     try:
@@ -52,6 +52,7 @@ def serve(settings: Settings, args: argparse.Namespace) -> int:
             if settings.database_url is None:  # the embedded server is ours alone to migrate
                 migrations.migrate(url)
             engine = stack.enter_context(pool(settings, url))
+            admit(settings, engine)
             stack.enter_context(worker.Workers(engine, settings))
             server = _Server(
                 uvicorn.Config(
@@ -86,14 +87,21 @@ def rebuild(settings: Settings, args: argparse.Namespace) -> int:
     return 0
 
 
-def refuse_open_address(settings: Settings) -> None:
-    """Raise `Denied` where anybody on the network could read and write the books: there are no tokens yet."""
+def admit(settings: Settings, engine: Engine) -> None:
+    """Say who may ask. Raises `Denied` where anybody on the network could read and write the books."""
+    try:
+        if PostgresTokens(engine).any():
+            return
+    except Unavailable as error:  # it may come later; until then the door stays shut
+        log.warning("access tokens could not be looked up: %s", error.message)
+        return
     if not settings.is_loopback:
         msg = (
-            f"{settings.host} can be reached by others, and this version has no access tokens: "
-            "listen on 127.0.0.1 (the default) and put a proxy that checks who is asking in front of it"
+            f"{settings.host} can be reached by others, and there is no access token: make one with "
+            "fleet-ett token create, or listen on 127.0.0.1 (the default)"
         )
         raise Denied(msg)
+    log.warning("open to everybody on this machine: no access token was ever made (fleet-ett token create)")
 
 
 @contextmanager

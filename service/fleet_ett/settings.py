@@ -24,7 +24,7 @@ OPTIONS: dict[str, str] = {
     "ETT_DATABASE_URL": "PostgreSQL 15 or newer, postgresql://user:password@host/database (default: embedded)",
     "ETT_DATA_DIR": "where the embedded server keeps its data (default: the user's state directory)",
     "ETT_PG_BIN": "bin folder of an installed PostgreSQL to run as the embedded server (default: the wheel's)",
-    "ETT_HOST": "address to listen on (default 127.0.0.1)",
+    "ETT_HOST": "address to listen on; others can reach it only with tokens (default 127.0.0.1)",
     "ETT_PORT": "port to listen on, 0 for any free one (default 8080)",
     "ETT_LATENESS_S": "seconds after which a booking is settled although an agent may still report (default 900)",
     "ETT_HANG_S": "seconds of silence with heartbeats after which a live attempt is a stall (default 600)",

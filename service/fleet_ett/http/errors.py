@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 STATUS: dict[str, int] = {
     "invalid": 400,
     "unsupported": 415,
+    "unauthorized": 401,
     "denied": 403,
     "not_found": 404,
     "conflict": 409,
@@ -40,6 +41,7 @@ STATUS: dict[str, int] = {
     "internal": 500,
 }
 CODES: dict[int, str] = {status: code for code, status in STATUS.items()} | {405: "method_not_allowed"}
+CHALLENGES = {"unauthorized": "invalid_token", "denied": "insufficient_scope"}  # RFC 6750
 MEDIA_TYPE = "application/problem+json"
 MAX_ECHO = 200  # characters of a sender's own text that an answer repeats
 
@@ -101,11 +103,19 @@ class UnexpectedErrors:
             await problem(500, detail, error_id=error_id)(scope, receive, send)
 
 
+def told(error: EttError) -> Response:
+    """The answer for an error of ours."""
+    headers: dict[str, str] = {}
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = str(error.retry_after_s)
+    elif error.code in CHALLENGES:
+        headers["WWW-Authenticate"] = f'Bearer realm="fleet-ett", error="{CHALLENGES[error.code]}"'
+    return problem(STATUS[error.code], error.message, code=error.code, headers=headers)
+
+
 async def _on_ett_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, EttError)
-    status = STATUS[error.code]
-    headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, Unavailable) else None
-    return problem(status, error.message, code=error.code, headers=headers)
+    return told(error)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

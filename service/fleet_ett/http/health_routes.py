@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from fleet_ett import __version__
 from fleet_ett.errors import Unavailable
+from fleet_ett.http.door import grant_of
 from fleet_ett.http.openapi import PROBLEMS
 from fleet_ett.http.schemas import Health, Readiness
 
@@ -75,6 +76,9 @@ def get_readiness(request: Request) -> Readiness:
 )
 def get_metrics(request: Request) -> Response:
     """Counters and gauges of the whole fleet from the database: the same from every process."""
+    grant = grant_of(request)
+    if grant is not None:
+        grant.may_read_all()
     expose = cast("Callable[[str], tuple[bytes, str]]", request.app.state.expose_metrics)
     body, media_type = expose(request.headers.get("accept", ""))
     return Response(body, 200, {"Cache-Control": "no-store"}, media_type)

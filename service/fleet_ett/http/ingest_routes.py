@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,13 +14,16 @@ from starlette.requests import ClientDisconnect
 from ett_collector.wire import MAX_BODY
 from fleet_ett.errors import EttError, Invalid, Unavailable
 from fleet_ett.http.body import media_type, parse, unpacker
+from fleet_ett.http.door import grant_of
 from fleet_ett.ingest import ingest
+from fleet_ett.speakers import narrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleet_ett.http.pressure import Pressure
-    from fleet_ett.ingest import Store
+    from fleet_ett.ingest import Batch, Store
+    from fleet_ett.speakers import Claims
 
 log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1", tags=["ingest"])
@@ -79,6 +83,8 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         "content": {"application/json": {"example": ANSWER}},
     },
     400: {"description": "The body cannot be read.", **_PROBLEM},
+    401: {"description": "No token, or not a good one.", **_PROBLEM},
+    403: {"description": "The token does not speak for this node.", **_PROBLEM},
     413: {"description": "Too large, or too many events.", **_PROBLEM},
     415: {"description": "Not a Content-Type or Content-Encoding that is spoken here.", **_PROBLEM},
     429: {"description": "Too much at once: keep the batch, come back after Retry-After.", **_PROBLEM},
@@ -95,7 +101,7 @@ async def post_events(request: Request) -> dict[str, Any]:
         media = media_type(request.headers.get("content-type"))
         unpack = unpacker(request.headers.get("content-encoding"))
         async with pressure.body(request.stream(), MAX_BODY) as raw, pressure.turn():
-            return await run_in_threadpool(_take, raw, unpack, media, store)
+            return await run_in_threadpool(_take, raw, unpack, media, store, _narrowing(request))
     except Unavailable:
         raise
     except ClientDisconnect:
@@ -106,8 +112,22 @@ async def post_events(request: Request) -> dict[str, Any]:
         raise
 
 
-def _take(raw: bytes, unpack: Callable[[bytes, int], bytes], media: str, store: Store) -> dict[str, Any]:
-    return ingest(parse(unpack(raw, MAX_BODY), media), store, now=time_ns())
+def _take(
+    raw: bytes,
+    unpack: Callable[[bytes, int], bytes],
+    media: str,
+    store: Store,
+    narrowing: Callable[[Batch], None] | None,
+) -> dict[str, Any]:
+    return ingest(parse(unpack(raw, MAX_BODY), media), store, now=time_ns(), narrowing=narrowing)
+
+
+def _narrowing(request: Request) -> Callable[[Batch], None] | None:
+    """What the sender's token leaves of a batch; None where it is not narrowed."""
+    grant = grant_of(request)
+    if grant is None or not (grant.nodes or grant.clusters):
+        return None
+    return partial(narrow, grant=grant, claims=cast("Claims", request.app.state.tokens))
 
 
 def _count_rejected(request: Request) -> None:

@@ -6,6 +6,7 @@ import json
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from fleet_ett.http.door import PROBES
 from fleet_ett.http.errors import MEDIA_TYPE
 from fleet_ett.http.schemas import Problem
 
@@ -21,8 +22,10 @@ Effective training time of a fleet: where every second of every job went, and wh
 * Lists are paged: pass `next` as `cursor` (a `Link` header names the same page).
 * `Accept: text/csv` gives the rows as CSV. A text cell that a spreadsheet would run as a formula gets
   a leading apostrophe there; JSON gives names unchanged.
+* Where the service has access tokens, every request but the probes needs `Authorization: Bearer ett_...`.
 * Errors are problem details (RFC 9457) with a stable `code`.
 """
+TOKEN = {"type": "http", "scheme": "bearer", "description": "Needed once a token was made."}
 Responses = dict[int | str, dict[str, Any]]
 
 
@@ -32,6 +35,9 @@ def _problem(description: str) -> dict[str, Any]:
 
 PROBLEMS: Responses = {
     400: _problem("A parameter cannot be understood; the detail says what is expected."),
+    401: _problem("No token, or not a good one (only where the service has tokens)."),
+    403: _problem("The token does not cover this."),
+    429: _problem("More requests a second than the token may make; see `Retry-After`."),
     503: _problem("The database cannot be reached; try again after `Retry-After` seconds."),
 }
 # One whole answer of each path, as the service gave it (a test asks again).
@@ -53,11 +59,14 @@ def install_openapi(app: FastAPI) -> None:
         document = generate()
         for path, operations in document["paths"].items():
             for operation in operations.values():
+                operation["security"] = [] if path in PROBES else [{}, {"token": []}]
                 operation["responses"].pop("422", None)
             if path in EXAMPLES:  # set here, for FastAPI would leave out what is null
                 content = operations["get"]["responses"]["200"]["content"]
                 content["application/json"]["example"] = EXAMPLES[path]
-        schemas = document.get("components", {}).get("schemas", {})
+        components = document.setdefault("components", {})
+        components["securitySchemes"] = {"token": TOKEN}
+        schemas = components.get("schemas", {})
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         return document
