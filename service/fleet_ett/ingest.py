@@ -7,13 +7,15 @@ stored. Who speaks is the envelope's node; an event cannot speak for another.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ett_collector.wire import INT_END, MAX_EVENTS, MAX_NAME, Event, Rejected, decode_event, expand
+from fleet_ett.blocks import Block, alike, block_of
 from fleet_ett.errors import Invalid, TooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 MAX_OFFSET_NS = 2**62
 MAX_REASON = 500  # characters
@@ -41,13 +43,28 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One body, checked. `clock_offset_ns`: node minus service; `positions`: where each event stood."""
+    """One body, checked. `clock_offset_ns`: node minus service; `positions`: where each event stood.
+
+    `blocks`: bulk batches that passed as a whole; their events are not among `events`.
+    """
 
     agent: Agent
     clock_offset_ns: int
     events: list[Event] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+
+    def singly(self) -> Batch:
+        """The same batch with the events of its blocks among the others, in the sender's order."""
+        if not self.blocks:
+            return self
+        told = list(zip(self.positions, self.events, strict=True))
+        for block in self.blocks:
+            told += zip(block.positions, block.events(), strict=True)
+        told.sort(key=lambda one: one[0])
+        events, positions = [event for _, event in told], [position for position, _ in told]
+        return Batch(self.agent, self.clock_offset_ns, events, positions, self.refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +100,7 @@ def ingest(
     """
     batch = decode_batch(body, now=now)
     if narrowing is not None:
+        batch = batch.singly()  # what a sender may say is asked of each event
         narrowing(batch)
     stored = store(batch, now=now)
     refused = sorted((*batch.refused, *stored.refused), key=lambda one: one.position)
@@ -102,13 +120,43 @@ def decode_batch(body: object, *, now: int | None) -> Batch:
         msg = f"a batch holds at most {MAX_EVENTS} events"
         raise TooLarge(msg)
     batch = Batch(_agent(envelope.get("agent")), _offset(envelope.get("clock_offset_ns")))
-    for position, raw in enumerate(_all(rows, batches)):
+    checks = partial(
+        block_of,
+        node=batch.agent.node,
+        incarnation=batch.agent.incarnation,
+        clock_offset_ns=batch.clock_offset_ns,
+        now=now,
+    )
+    done: set[int] = set()
+    for bulk, places in alike(rows):
+        block = checks(bulk, positions=places)
+        if block is not None:
+            batch.blocks.append(block)
+            done.update(places)
+    _check_singly(batch, ((at, row) for at, row in enumerate(rows) if at not in done), now)
+    position = len(rows)
+    for one in batches:
+        size = _size(one)
+        block = checks(one, positions=range(position, position + size))
+        if block is None:
+            position += _check_singly(batch, enumerate(_rows(one), position), now)
+        else:
+            batch.blocks.append(block)
+            position += size
+    return batch
+
+
+def _check_singly(batch: Batch, raws: Iterable[tuple[int, object]], now: int | None) -> int:
+    """Check events one by one, each with its position; returns how many there were."""
+    count = 0
+    for position, raw in raws:
+        count += 1
         try:
             batch.events.append(_event(raw, batch, now))
             batch.positions.append(position)
         except Rejected as reason:
             batch.refused.append(Refused(position, _seq(raw), _told(reason), _shown(raw)))
-    return batch
+    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +167,11 @@ class _Unreadable:
     reason: str
 
 
-def _all(rows: list[object], batches: list[object]) -> Iterator[object]:
-    yield from rows
-    for one in batches:
-        try:
-            yield from expand(one)
-        except Rejected as reason:
-            yield _Unreadable(one, str(reason))
+def _rows(batch: object) -> Iterator[object]:
+    try:
+        yield from expand(batch)
+    except Rejected as reason:
+        yield _Unreadable(batch, str(reason))
 
 
 def _event(raw: object, batch: Batch, now: int | None) -> Event:

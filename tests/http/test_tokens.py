@@ -215,6 +215,22 @@ def test_a_cluster_token_writes_its_own_clusters_jobs_alone(service: Service, to
     assert "another cluster's jobs" in tokens.run("audit")
 
 
+def test_a_cluster_token_is_held_to_its_jobs_in_bulk_too(service: Service, tokens: Tokens) -> None:
+    """However many events of another cluster's job come at once, as columns or as rows that are alike."""
+    mine = tokens.create("--scope", "ingest", "--cluster", "prod-a")
+    until(200, service, "/healthz", mine)
+    at = time.time_ns()
+    columns = {"seq": list(range(100)), "start": [at] * 100, "end": [at + 1] * 100}
+    bulk = {"type": "phase", "job": "search-1", "attempt": "a9", "rank": 0, "phase": "evaluation"}
+    rows = [{**bulk, "seq": seq, "start": at, "end": at + 1} for seq in range(100, 200)]
+    agent = {"node": "bulk-node", "incarnation": f"{time.time_ns()}"}
+    body = {"agent": agent, "events": rows, "batches": [{**bulk, "columns": columns}]}
+    answer = service.client.post("/v1/events", json=body, headers=mine)
+    assert 200 == answer.status_code, answer.text
+    assert 0 == answer.json()["accepted"]
+    assert list(range(200)) == [one["index"] for one in answer.json()["quarantined"]]
+
+
 def test_who_names_a_job_or_a_node_first_claims_it_for_its_cluster(service: Service, tokens: Tokens) -> None:
     first = tokens.create("--scope", "ingest", "--cluster", "c1")
     second = tokens.create("--scope", "ingest", "--cluster", "c2")

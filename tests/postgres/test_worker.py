@@ -64,7 +64,7 @@ def books(rows: Rows) -> dict[str, list[tuple[Any, ...]]]:
 
 def said(*agents: Agent, now: int, job: str | None = None) -> Ledger:
     """What the core says of everything that the agents said."""
-    events = [event for agent in agents for event in decode_batch(agent.body(), now=None).events]
+    events = [event for agent in agents for event in decode_batch(agent.body(), now=None).singly().events]
     return attribute([event for event in events if job is None or event.job in (job, None)], now=now)
 
 

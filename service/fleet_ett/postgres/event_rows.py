@@ -32,7 +32,7 @@ TYPES = (
 CODES = {name: code for code, name in enumerate(TYPES)}
 ATTEMPT_START, STEPS, HEARTBEAT, FAULT = (CODES[t] for t in ("attempt_start", "steps", "heartbeat", "fault"))
 UNITS = (None, "optimizer_step", "micro_batch")
-_UNIT_CODES = {name: code for code, name in enumerate(UNITS) if name}
+UNIT_CODES = {name: code for code, name in enumerate(UNITS) if name}
 
 # The columns in the order of a COPY, with their types.
 COLUMNS: dict[str, str] = {
@@ -58,8 +58,8 @@ COLUMNS: dict[str, str] = {
     "slowest_ns": "int8",
 }
 # A body's fields that are columns, by type of event.
-_OF_STEPS = ("first", "last", "cursor_start", "cursor_end", "data_wait", "slowest", "per_optimizer_step")
-_NO_STEPS = (None,) * len(_OF_STEPS)
+OF_STEPS = ("first", "last", "cursor_start", "cursor_end", "data_wait", "slowest", "per_optimizer_step")
+_NO_STEPS = (None,) * len(OF_STEPS)
 FIRST_STEP = list(COLUMNS).index("first_step")
 
 _content = msgspec.json.Encoder(order="deterministic").encode
@@ -148,10 +148,10 @@ def _row(
     unit = phase = None
     rest = body
     if event.type == "steps":
-        steps = tuple(body.get(name) for name in _OF_STEPS)
-        unit = _UNIT_CODES.get(body.get("unit", ""))
+        steps = tuple(body.get(name) for name in OF_STEPS)
+        unit = UNIT_CODES.get(body.get("unit", ""))
         if len(body) > len(steps) - steps.count(None) + (unit is not None):
-            taken = _OF_STEPS if unit is None else (*_OF_STEPS, "unit")
+            taken = OF_STEPS if unit is None else (*OF_STEPS, "unit")
             rest = {name: value for name, value in body.items() if name not in taken}
         else:
             rest = {}
@@ -195,7 +195,7 @@ def event_of(
     body: dict[str, Any] = _unpack(row.body) if row.body is not None else {}
     kind = TYPES[row.type]
     if row.type == STEPS:
-        told = zip(_OF_STEPS, (*row[FIRST_STEP : FIRST_STEP + 5], row.slowest_ns, row.per_step), strict=True)
+        told = zip(OF_STEPS, (*row[FIRST_STEP : FIRST_STEP + 5], row.slowest_ns, row.per_step), strict=True)
         body |= {name: value for name, value in told if value is not None}
         if row.unit is not None:
             body["unit"] = UNITS[row.unit]

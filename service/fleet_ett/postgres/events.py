@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from fleet_ett.postgres.block_rows import SIGNATURE, TRAILER
 from fleet_ett.postgres.event_rows import COLUMNS
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from fleet_ett.blocks import Block
+    from fleet_ett.postgres.block_rows import Ints
     from fleet_ett.postgres.event_rows import Row
 
     Key = tuple[str, int]  # incarnation, seq
@@ -40,6 +43,12 @@ _FIND_FACTS = text(
     "SELECT f.source_id, f.seq, NULL AS start_ns, f.digest FROM job_facts f"
     " JOIN unnest(CAST(:jobs AS bigint[]), CAST(:sources AS bigint[]), CAST(:seqs AS bigint[]))"
     " AS n (job_id, source_id, seq) USING (job_id, source_id, seq)"
+)
+_COUNT = text(
+    "SELECT count(*) FROM events e JOIN unnest(CAST(:jobs AS bigint[]), CAST(:seqs AS bigint[]),"
+    " CAST(:starts AS bigint[]), CAST(:digests AS bigint[])) AS n (job_id, seq, start_ns, digest)"
+    " USING (job_id, seq, start_ns, digest)"
+    " WHERE e.source_id = :source AND e.start_ns BETWEEN :low AND :high"
 )
 _ADD_FACTS = text(
     "INSERT INTO job_facts (job_id, source_id, seq, digest, body)"
@@ -107,6 +116,29 @@ def copy_events(conn: Connection, rows: Iterable[Row]) -> None:
         copy.set_types(list(COLUMNS.values()))
         for row in rows:
             copy.write_row(row)
+
+
+def copy_packed(conn: Connection, packed: Sequence[bytes]) -> None:
+    """Write rows of `block_rows.pack` that are known to be new. The partitions of their days must be there."""
+    driver = conn.connection.driver_connection
+    assert driver is not None
+    with driver.cursor() as cursor, cursor.copy(_COPY) as copy:
+        copy.write(b"".join((SIGNATURE, *packed, TRAILER)))
+
+
+def are_repeats(conn: Connection, block: Block, source_id: int, job_ids: Ints, digest: Ints) -> bool:
+    """Whether every event of a block is stored exactly as it is."""
+    starts = block.corrected("start")
+    told = {
+        "jobs": job_ids.tolist(),
+        "source": source_id,
+        "seqs": block.ints("seq").tolist(),
+        "starts": starts.tolist(),
+        "digests": digest.tolist(),
+        "low": int(starts.min()),
+        "high": int(starts.max()),
+    }
+    return conn.execute(_COUNT, told).scalar() == len(block)
 
 
 def add_facts(conn: Connection, rows: Sequence[tuple[int, int, int, int, str]]) -> None:

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from fleet_ett.errors import Unavailable
 from fleet_ett.ingest import Refused, Stored
 from fleet_ett.postgres import counts, dimensions, events, partitions, quarantine
+from fleet_ett.postgres.block_rows import can_pack, digests, ids_of, pack, spans_of
 from fleet_ett.postgres.event_rows import FAULT, NODE_BEATS, digest, rows_of
 from fleet_ett.postgres.marks import Marks, add_marks
 from fleet_ett.postgres.pool import told_unavailable, transaction
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from ett_collector.wire import Event
+    from fleet_ett.blocks import Block
     from fleet_ett.ingest import Batch
+    from fleet_ett.postgres.block_rows import Ints
     from fleet_ett.postgres.dimensions import Known, Source
     from fleet_ett.postgres.event_rows import Row
 
@@ -43,14 +47,19 @@ class _Work:
     """What one transaction gathers: rows to write, marks, and what it learned."""
 
     rows: list[Row] = field(default_factory=list)
+    packed: list[bytes] = field(default_factory=list)
+    days: set[int] = field(default_factory=set)
     facts: list[tuple[int, int, int, int, str]] = field(default_factory=list)
     marks: Marks = field(default_factory=Marks)
     last_seq: dict[int, int] = field(default_factory=dict)
     nodes: dict[tuple[int, int], set[str]] = field(default_factory=dict)
     verdicts: dict[str, int] = field(default_factory=dict)
 
-    def count(self, verdict: str) -> None:
-        self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
+    def count(self, verdict: str, number: int = 1) -> None:
+        self.verdicts[verdict] = self.verdicts.get(verdict, 0) + number
+
+    def see(self, source_id: int, seq: int) -> None:
+        self.last_seq[source_id] = max(self.last_seq.get(source_id, -1), seq)
 
 
 class _MissingDaysError(Exception):
@@ -90,13 +99,14 @@ class PostgresStore:
         learned = dimensions.Known()
         with self._engine.begin() as conn:
             conn.exec_driver_sql(TIMEOUTS)
-            kept, late = _within_retention(conn, batch)
-            work = self._gather(conn, kept, batch, learned, now)
-            missing = {row.start_ns // partitions.DAY_NS for row in work.rows} - self._days
+            kept, blocks, late = _within_retention(conn, batch)
+            work = self._gather(conn, kept, blocks, batch.agent.node, learned=learned, now=now)
+            missing = {row.start_ns // partitions.DAY_NS for row in work.rows} | work.days
+            missing -= self._days
             if missing:
                 raise _MissingDaysError(missing)
             stored = self._write(conn, work, learned, now)
-            if kept:
+            if kept or blocks:
                 agent = batch.agent
                 offset = batch.clock_offset_ns
                 dimensions.see_node(conn, agent.node, offset=offset, version=agent.version, now=now)
@@ -114,14 +124,24 @@ class PostgresStore:
         self._known.learn(learned)
         return Stored(stored.accepted, stored.duplicates, stored.conflicts, tuple(late))
 
-    def _gather(self, conn: Connection, kept: list[Event], batch: Batch, learned: Known, now: int) -> _Work:
+    def _gather(
+        self, conn: Connection, kept: list[Event], blocks: list[Block], node: str, *, learned: Known, now: int
+    ) -> _Work:
         """Judge each event, and sort out what has to be written."""
         work = _Work()
-        if not kept:
+        if not kept and not blocks:
             return work
-        node = batch.agent.node
-        sources = dimensions.lock_sources(conn, node, {event.incarnation for event in kept})
-        jobs, attempts = self._ids(conn, kept, learned)
+        speak = {event.incarnation for event in kept} | {block.incarnation for block in blocks}
+        sources = dimensions.lock_sources(conn, node, speak)
+        jobs, attempts = self._ids(conn, kept, blocks, learned)
+        twice = _told_twice(kept, blocks)
+        singly: list[Event] = []
+        for block in blocks:
+            source = sources[block.incarnation]
+            taken = block.incarnation not in twice and can_pack(block)
+            if not (taken and _take_block(conn, work, block, source, jobs=jobs, attempts=attempts)):
+                singly += block.events()
+        kept = [*kept, *singly]
         judged: list[tuple[Event, list[Row]]] = [
             (
                 event,
@@ -139,8 +159,7 @@ class PostgresStore:
             start = rows[0].start_ns if rows else None
             verdict = versions.judge((event.incarnation, event.seq), (source.source_id, start, content))
             work.count(verdict)
-            seq = max(work.last_seq.get(source.source_id, -1), event.seq)
-            work.last_seq[source.source_id] = seq
+            work.see(source.source_id, event.seq)
             if verdict == "repeat":
                 continue
             for row in rows:
@@ -154,7 +173,7 @@ class PostgresStore:
         return work
 
     def _ids(
-        self, conn: Connection, kept: list[Event], learned: Known
+        self, conn: Connection, kept: list[Event], blocks: list[Block], learned: Known
     ) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
         names = {event.job for event in kept if event.job is not None}
         keys = {
@@ -166,6 +185,10 @@ class PostgresStore:
             if event.type == "heartbeat":
                 keys.discard((event.job or "", event.attempt or ""))
                 keys.update((one["job"], one["attempt"]) for one in event.body.get("jobs", ()))
+        for block in blocks:
+            constant = "job" not in block.columns and "attempt" not in block.columns
+            jobs, attempts = block.values("job"), block.values("attempt")
+            keys.update([(jobs[0], attempts[0])] if constant else zip(jobs, attempts, strict=True))
         names.update(job for job, _ in keys)
         learned.jobs = dimensions.job_ids(conn, self._known, names)
         learned.attempts = dimensions.attempt_ids(conn, self._known, keys, learned.jobs)
@@ -174,6 +197,8 @@ class PostgresStore:
     def _write(self, conn: Connection, work: _Work, learned: Known, now: int) -> Stored:
         if work.rows:
             events.copy_events(conn, work.rows)
+        if work.packed:
+            events.copy_packed(conn, work.packed)
         events.add_facts(conn, work.facts)
         for (job_id, attempt_id), nodes in sorted(work.nodes.items()):
             told = (attempt_id, hash(frozenset(nodes)))
@@ -194,11 +219,13 @@ class PostgresStore:
         self._days |= days
 
 
-def _within_retention(conn: Connection, batch: Batch) -> tuple[list[Event], list[Refused]]:
-    """The events that are not older than what is kept, and those that are."""
+def _within_retention(conn: Connection, batch: Batch) -> tuple[list[Event], list[Block], list[Refused]]:
+    """The events and blocks that are not older than what is kept, and the events that are."""
     horizon = conn.execute(_HORIZON).scalar()
     if horizon is None:
-        return batch.events, []
+        return batch.events, batch.blocks, []
+    if any(int(block.corrected("start").min()) < horizon for block in batch.blocks):
+        batch = batch.singly()
     kept: list[Event] = []
     late: list[Refused] = []
     for event, position in zip(batch.events, batch.positions, strict=True):
@@ -207,7 +234,53 @@ def _within_retention(conn: Connection, batch: Batch) -> tuple[list[Event], list
             late.append(Refused(position, event.seq, reason, {"type": event.type, "start": event.start}))
         else:
             kept.append(event)
-    return kept, late
+    return kept, batch.blocks, late
+
+
+def _told_twice(kept: list[Event], blocks: list[Block]) -> set[str]:
+    """The incarnations with blocks that use a sequence number more than once."""
+    seqs: dict[str, list[Ints]] = {}
+    for block in blocks:
+        seqs.setdefault(block.incarnation, []).append(block.ints("seq"))
+    single: dict[str, list[int]] = {}
+    for event in kept:
+        single.setdefault(event.incarnation, []).append(event.seq)
+    out = set()
+    for incarnation, told in seqs.items():
+        every = np.sort(np.concatenate([*told, np.array(single.get(incarnation, ()), dtype=np.int64)]))
+        if (every[1:] == every[:-1]).any():
+            out.add(incarnation)
+    return out
+
+
+def _take_block(
+    conn: Connection,
+    work: _Work,
+    block: Block,
+    source: Source,
+    *,
+    jobs: dict[str, int],
+    attempts: dict[tuple[str, str], int],
+) -> bool:
+    """Take a block whose events are all new, or all stored already; False where that is not so."""
+    seqs = block.ints("seq")
+    content, job_ids = digests(block), ids_of(block, jobs)
+    if int(seqs.min()) <= source.last_seq:
+        if not events.are_repeats(conn, block, source.source_id, job_ids, content):
+            return False
+        work.count("repeat", len(block))
+        return True
+    work.count("accepted", len(block))
+    work.see(source.source_id, int(seqs.max()))
+    work.packed.append(pack(block, content, source.source_id, job_ids, attempts))
+    starts = block.corrected("start")
+    work.days.update((np.unique(starts // partitions.DAY_NS)).tolist())
+    for (job, attempt), first, last in spans_of(block, starts):
+        job_id, attempt_id = jobs[job], attempts[job, attempt]
+        work.marks.add(job_id, attempt_id, first)
+        work.marks.add(job_id, attempt_id, last)
+        work.nodes.setdefault((job_id, attempt_id), set()).add(block.node)
+    return True
 
 
 def _suspect(event: Event, rows: list[Row], source: Source, jobs: dict[str, int]) -> events.Suspect | None:
