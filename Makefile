@@ -41,6 +41,10 @@ format: .venv/dev.stamp ## put the code into the house's shape
 bench: .venv-bench/bench.stamp ## speed against the closest peer, as ratios of one run
 	.venv-bench/bin/python tests/bench/core.py
 
+.PHONY: bench-ingest
+bench-ingest: .venv-bench/bench.stamp ## events a second over HTTP, against COPY of the same rows
+	.venv-bench/bin/python tests/bench/ingest.py
+
 .PHONY: clean
 clean: ## remove the environments and caches
 	rm -rf .venv .venv-torch .venv-bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
