@@ -210,7 +210,6 @@ def _summary(  # noqa: PLR0913, PLR0917 - everything that an attempt came to, ea
         steps_replayed=judged.steps_replayed,
         samples_replayed=judged.samples_replayed,
         loaded_step=told.loaded_step(bounds.end),
-        released_before=told.released,
         overlapped=_overlapped(told, bounds),
         held_up_by=[[node, rank, wall] for (node, rank), wall in sorted(segments.blamed().items())],
     )
@@ -220,13 +219,21 @@ def _summary(  # noqa: PLR0913, PLR0917 - everything that an attempt came to, ea
     summary.saves, summary.durable_step = len(set(saved)), max(saved, default=None)
     l2_of = {label[1]: policy.taxonomy.phase(label[1]).meta_l2 for label in segments.labels}
     book(summary, segments, l2_of, tail_from, first.start)
-    hung = bounds.end - summary.tail[0] if summary.headings.get("stall", [0])[0] > policy.hang_ns else None
+    hung = _hung_since(segments, tail_from, policy)
     summary.failure = causes.failure(told, bounds, progress, hung, link.next_start, policy)
     unknown = summary.headings.get("unknown", [0])[0]
     if unknown * 100 > summary.wall_ns:
         told.flag("unknown_share", amount=unknown)
     summary.flags = sorted(told.flags, key=lambda flag: json.dumps(flag, sort_keys=True))
     return summary
+
+
+def _hung_since(segments: Segments, tail_from: int, policy: Policy) -> int | None:
+    """Since when (ns) the attempt hung until its end; a hang that resolved before explains nothing."""
+    codes = [i for i, label in enumerate(segments.labels) if label[0] == "stall"]
+    rows = np.flatnonzero(np.isin(segments.label, codes) & (segments.start >= tail_from))
+    stalled = int((segments.end - segments.start)[rows].sum())
+    return int(segments.start[rows[0]]) if stalled > policy.hang_ns else None
 
 
 def _last_report(tiles: Tiles, bounds: Bounds) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, expm1, sqrt
+from math import exp, expm1
 
 
 def ett(productive: int, total: int) -> float | None:
@@ -31,11 +31,6 @@ def expected_ett(interval: float, write: float, restart: float, mttf: float) -> 
     if lost + cycle > 700:  # exp() would overflow: no checkpoint is ever reached
         return 0.0
     return interval / (mttf * exp(lost) * expm1(cycle))
-
-
-def young_interval(write: float, mttf: float) -> float:
-    """The checkpoint interval that wastes least: sqrt(2 b M) (Young 1974)."""
-    return sqrt(2 * write * mttf)
 
 
 def failures_per_thousand_node_days(failures: int, node_ns: int) -> float | None:

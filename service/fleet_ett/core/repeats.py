@@ -102,12 +102,12 @@ def _record_rank(steps: Steps, where: Ranges) -> slice:
     leading = steps.leading()
     if len(leading) < 2:
         return slice(0, len(steps))
-    sums = np.add.reduceat((where.high - where.low) >> 8, leading) + np.diff(np.append(leading, len(steps)))
+    sums = np.add.reduceat((where.high - where.low).astype(np.float64), leading)
     best = int(np.argmax(sums))
     return slice(int(leading[best]), len(steps) if best + 1 == len(leading) else int(leading[best + 1]))
 
 
-def _count_steps(  # the steps of the rank of record: on new data, and again
+def _count_steps(
     where: Ranges,
     base: Coverage,
     after: Coverage,
@@ -115,6 +115,7 @@ def _count_steps(  # the steps of the rank of record: on new data, and again
     part: Ints,
     whole: Ints,
 ) -> tuple[int, int]:
+    """The steps of the rank of record: on new data, and again."""
     again = _portion(where.high[record] - where.low[record], part[record], whole[record])
     if where.sampled[record].any():
         total = int((where.high[record] - where.low[record]).sum())

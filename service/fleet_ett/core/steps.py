@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-STEP_LIMIT = 2**61  # step numbers beyond are poisoned counters: cut, so that sums stay in 64 bits
+STEP_LIMIT = 2**53  # step numbers beyond are poisoned counters: cut, so that sums of many stay in 64 bits
 _OPTIONAL = ("cursor_start", "cursor_end", "data_wait", "per_optimizer_step")
 
 

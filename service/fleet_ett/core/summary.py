@@ -69,7 +69,6 @@ class AttemptSummary:
     loaded_step: int | None = None
     durable_step: int | None = None
     saves: int = 0
-    released_before: bool = True
     failure: Failure | None = None
     flags: list[dict[str, Any]] = field(default_factory=list)
     held_up_by: list[list[Any]] = field(default_factory=list)

@@ -103,10 +103,6 @@ class Taxonomy:
             f"custom:{name}",
         )
 
-    def is_custom(self, name: str) -> bool:
-        """Whether the taxonomy has no phase of that name."""
-        return name not in self._by_id
-
     def order(self, name: str) -> int:
         """The place in taxonomy order; custom phases come last."""
         return self._order.get(name, len(self.phases))

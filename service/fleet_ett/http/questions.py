@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from fleet_ett.errors import Invalid
 from fleet_ett.http.stamps import parse_stamp
-from fleet_ett.reads import Filters, Page, Scope, Window
+from fleet_ett.reads import Filters, Scope, Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,8 +131,3 @@ def parse_by(values: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
             msg = f"by must be of {', '.join(known)}, not {name[:60]!r}"
             raise Invalid(msg)
     return tuple(dict.fromkeys(names))
-
-
-def first_page(query: _Paged) -> Page:
-    """The page without its cursor, which only the route can read."""
-    return Page(query.limit)
