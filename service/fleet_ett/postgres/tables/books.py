@@ -1,17 +1,8 @@
-"""The tables, as the migrations make them (a test compares the two).
-
-Times are bigint ns since the epoch in UTC, so that nothing depends on a session's time zone; wall amounts
-are ns, `gpu_ns` GPU-ns. One hour's GPU-ns of a job fit a bigint, sums do not: they are numeric everywhere.
-
-Raw: `events`, `job_facts`, `sources`, `quarantine`. Derived, and rebuilt to the same rows from the raw ones:
-`ledger`, `segments`, `held_up`, `work`, `incidents`, and the summaries in `jobs` and `attempts`. Kept for ever
-and only rising: `counters` (one job each) and `counter_totals` (their sums, for scrapes).
-"""
+"""What is derived from the events, and rebuilt to the same rows from them: jobs, attempts and their books."""
 
 from __future__ import annotations
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     Boolean,
     Column,
@@ -19,8 +10,6 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
-    LargeBinary,
-    MetaData,
     Numeric,
     PrimaryKeyConstraint,
     SmallInteger,
@@ -29,13 +18,9 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import JSONB
 
-metadata = MetaData()
-
-EMPTY = text("''")
-FALSE = text("false")
-ZERO = text("0")
+from fleet_ett.postgres.tables.metadata import EMPTY, FALSE, ZERO, metadata
 
 # A job exists from its first event on. `summary` is the core's JobSummary; `error` why the job could not be
 # booked, with the figures of its last good booking beside it. `due_ns`: when time alone changes the books;
@@ -101,91 +86,6 @@ attempt_nodes = Table(
     Column("attempt_id", Integer, nullable=False),
     PrimaryKeyConstraint("node", "job_id", "attempt_id"),
     Index("attempt_nodes_attempt", "job_id", "attempt_id"),
-)
-
-# Who speaks. `last_seq`: an event beyond it cannot be a repeat, which makes ingest cheap.
-sources = Table(
-    "sources",
-    metadata,
-    Column("source_id", BigInteger, Identity(always=True), primary_key=True),
-    Column("incarnation", Text, nullable=False),
-    Column("node", Text, nullable=False),
-    Column("last_seq", BigInteger, nullable=False, server_default=text("-1")),
-    UniqueConstraint("incarnation", "node"),
-    Index("sources_node", "node"),
-)
-
-# `last_seen_ns`: when the service last took an event of the node, by the service's clock.
-nodes = Table(
-    "nodes",
-    metadata,
-    Column("node", Text, primary_key=True),
-    Column("last_seen_ns", BigInteger, nullable=False),
-    Column("clock_offset_ns", BigInteger, nullable=False),
-    Column("agent_version", Text),
-)
-
-# Raw and immutable, partitioned by RANGE (start_ns) at UTC days. `start_ns`, `end_ns` are corrected (stamp minus
-# clock_offset_ns). `digest` is of the canonical bytes: two events of one identity that differ are both kept, and
-# the core decides. A heartbeat stands once under each attempt that it names; one that names none under job 0, a
-# fault without a job under job -1. `unit`: 1 optimizer_step, 2 micro_batch; another is named in `body`.
-# `body`: the fields that have no column here, compact JSON text.
-events = Table(
-    "events",
-    metadata,
-    Column("job_id", BigInteger, nullable=False),
-    Column("source_id", BigInteger, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("start_ns", BigInteger, nullable=False),
-    Column("digest", BigInteger, nullable=False),
-    Column("end_ns", BigInteger),
-    Column("clock_offset_ns", BigInteger, nullable=False),
-    Column("first_step", BigInteger),
-    Column("last_step", BigInteger),
-    Column("cursor_start", BigInteger),
-    Column("cursor_end", BigInteger),
-    Column("data_wait_ns", BigInteger),
-    Column("attempt_id", Integer),
-    Column("rank", Integer),
-    Column("type", SmallInteger, nullable=False),
-    Column("unit", SmallInteger),
-    Column("per_step", Integer),
-    Column("phase", Text),
-    Column("body", JSON),
-    Column("slowest_ns", BigInteger),
-    PrimaryKeyConstraint("job_id", "source_id", "seq", "start_ns", "digest"),
-    Index("events_start", "start_ns", postgresql_using="brin"),
-    # who reported faults (`/v1/nodes`): they are few, so the index is small and costs other events nothing
-    Index("events_faults", "source_id", "start_ns", postgresql_where=text("type = 8")),
-    postgresql_partition_by="RANGE (start_ns)",
-)
-
-# `job` events, which have no stamp.
-job_facts = Table(
-    "job_facts",
-    metadata,
-    Column("job_id", BigInteger, nullable=False),
-    Column("source_id", BigInteger, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("digest", BigInteger, nullable=False),
-    Column("body", JSON, nullable=False),
-    PrimaryKeyConstraint("job_id", "source_id", "seq", "digest"),
-)
-
-# What came and is not booked yet: appended by ingest, consumed by the worker, so that ingest never waits for it.
-# With `node` (and job 0): whatever that node worked for at `first_ns`. With a job alone: the job as a whole, and
-# those of its attempts that `first_ns` concerns. The oldest `marked_ns` (service clock) is the books' lag.
-marks = Table(
-    "marks",
-    metadata,
-    Column("mark_id", BigInteger, Identity(always=True), primary_key=True),
-    Column("job_id", BigInteger, nullable=False),
-    Column("attempt_id", Integer),
-    Column("node", Text),
-    Column("first_ns", BigInteger),
-    Column("last_ns", BigInteger),
-    Column("marked_ns", BigInteger, nullable=False),
-    Index("marks_job", "job_id"),
 )
 
 ledger = Table(
@@ -304,79 +204,10 @@ counter_totals = Table(
     PrimaryKeyConstraint("slot", "name", "labels"),
 )
 
-# What was refused, by position in its batch. `event` is the sender's own text, cut; `digest` makes a repeat one row.
-quarantine = Table(
-    "quarantine",
-    metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("received_ns", BigInteger, nullable=False),
-    Column("node", Text, nullable=False),
-    Column("incarnation", Text, nullable=False),
-    Column("seq", BigInteger),
-    Column("position", Integer, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("event", Text, nullable=False),
-    Column("digest", BigInteger, nullable=False, unique=True),
-    Index("quarantine_received", "received_ns"),
-)
-
-# Events by what became of them: accepted, duplicate, conflict, quarantined, rejected (bodies). Add the slots up.
-ingest_counts = Table(
-    "ingest_counts",
-    metadata,
-    Column("slot", SmallInteger, nullable=False),
-    Column("result", Text, nullable=False),
-    Column("n", BigInteger, nullable=False),
-    PrimaryKeyConstraint("slot", "result"),
-)
-
 # Who owns a component; without a row it owns itself.
 owners = Table(
     "owners",
     metadata,
     Column("component", Text, primary_key=True),
     Column("owner", Text, nullable=False),
-)
-
-# One row: raw events before `horizon_ns` are gone, and refused when they come.
-retention = Table(
-    "retention",
-    metadata,
-    Column("singleton", Boolean, primary_key=True, server_default=text("true")),
-    Column("horizon_ns", BigInteger, nullable=False),
-)
-
-# Who may what. Rows stay for ever: a service that ever had a token never opens again. Of a secret only its SHA-256
-# is here; `old_hash` is good until `old_until_ns` after a rotation. `rate`: requests/s, 0 for no limit.
-tokens = Table(
-    "tokens",
-    metadata,
-    Column("token_id", Text, primary_key=True),
-    *(Column(name, Text, nullable=False) for name in ("name", "scope")),
-    *(Column(name, ARRAY(Text), nullable=False) for name in ("clusters", "nodes", "teams")),
-    Column("rate", Integer, nullable=False),
-    Column("secret_hash", LargeBinary, nullable=False),
-    Column("old_hash", LargeBinary),
-    Column("old_until_ns", BigInteger),
-    Column("created_ns", BigInteger, nullable=False),
-    Column("expires_ns", BigInteger),
-    Column("revoked_ns", BigInteger),
-)
-
-# Whose a job or a node is: the cluster whose token named it first (`kind`: job, node).
-claims = Table(
-    "claims",
-    metadata,
-    *(Column(name, Text, primary_key=True) for name in ("kind", "name")),
-    Column("cluster", Text, nullable=False),
-)
-
-# What was done to tokens, and who tried to speak for another.
-audit = Table(
-    "audit",
-    metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("at_ns", BigInteger, nullable=False),
-    *(Column(name, Text, nullable=False) for name in ("who", "what")),
-    Column("detail", JSONB, nullable=False),
 )
