@@ -5,6 +5,8 @@ PYTHON ?= python3
 JOBS ?= 2
 TORCH ?= torch==2.13.0
 PEER ?= ml-goodput-measurement==0.2.3
+LOCK = .venv-lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.10 --generate-hashes \
+  --custom-compile-command 'make lock' $(UPGRADE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -19,6 +21,7 @@ demo: .venv/service.stamp ## a small training run that is killed and hangs, and 
 
 .PHONY: test
 test: lint ## all checks and tests, but the PyTorch run
+	.venv/bin/python -m tests.security.installed deploy/locks/dev.lock
 	.venv/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not torch"
 
 .PHONY: test-torch
@@ -47,30 +50,56 @@ bench-ingest: .venv-bench/bench.stamp ## events a second over HTTP, against COPY
 
 .PHONY: clean
 clean: ## remove the environments and caches
-	rm -rf .venv .venv-torch .venv-bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-audit .venv-bench .venv-lock .venv-torch build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+.PHONY: audit
+audit: .venv/dev.stamp .venv-audit/audit.stamp ## what is installed is what the lock says; bandit; known vulnerabilities
+	.venv/bin/python -m tests.security.installed deploy/locks/dev.lock
+	# what these three would say stands, with its reason, on the lines that ruff's S rules excuse
+	.venv-audit/bin/bandit --quiet -ll --skip B108,B310,B608 -r service collectors
+	# asks the Python Package Index: "could not be audited" where only a mirror of its files is reached
+	.venv-audit/bin/pip-audit --disable-pip --require-hashes -r deploy/locks/service.lock
+
+.PHONY: lock
+lock: .venv-lock/lock.stamp ## pin what pyproject.toml allows, for all Pythons; UPGRADE=--upgrade takes the newest
+	$(LOCK) --extra service --group dev -o deploy/locks/dev.lock
+	$(LOCK) --extra service -c deploy/locks/dev.lock -o deploy/locks/service.lock
+	$(LOCK) --group build -c deploy/locks/dev.lock -o deploy/locks/build.lock
+	$(LOCK) --group audit -o deploy/locks/audit.lock
+	$(LOCK) --group fuzz -o deploy/locks/fuzz.lock
+
 # An environment is made anew when pyproject.toml changes what may be in it.
-.venv/made.stamp .venv-torch/made.stamp .venv-bench/made.stamp: pyproject.toml
+# Packages come by hash from deploy/locks/; the project itself is built by what is locked, too.
+.venv/made.stamp .venv-audit/made.stamp .venv-bench/made.stamp .venv-lock/made.stamp .venv-torch/made.stamp: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 	  || { echo "$(PYTHON) is older than 3.10: make PYTHON=python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(@D) || { echo "no venv: apt install python3-venv" >&2; exit 1; }
-	$(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@touch $@
 
-.venv/service.stamp: .venv/made.stamp
-	.venv/bin/python -m pip install --quiet --editable '.[service]'
+.venv/service.stamp .venv-bench/service.stamp: %/service.stamp: %/made.stamp deploy/locks/build.lock deploy/locks/service.lock
+	$*/bin/python -m pip install --quiet --require-hashes -r deploy/locks/build.lock -r deploy/locks/service.lock
+	$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/dev.stamp: .venv/service.stamp
-	.venv/bin/python -m pip install --quiet --group dev
+.venv/dev.stamp: .venv/service.stamp deploy/locks/dev.lock
+	.venv/bin/python -m pip install --quiet --require-hashes -r deploy/locks/dev.lock
+	@touch $@
+
+.venv-audit/audit.stamp: .venv-audit/made.stamp deploy/locks/audit.lock
+	.venv-audit/bin/python -m pip install --quiet --require-hashes -r deploy/locks/audit.lock
+	@touch $@
+
+.venv-lock/lock.stamp: .venv-lock/made.stamp
+	.venv-lock/bin/python -m pip install --quiet uv
 	@touch $@
 
 .venv-torch/torch.stamp: .venv-torch/made.stamp
+	.venv-torch/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	.venv-torch/bin/python -m pip install --quiet '$(TORCH)' numpy
 	.venv-torch/bin/python -m pip install --quiet --editable '.[service]' --group test
 	@touch $@
 
-.venv-bench/bench.stamp: .venv-bench/made.stamp
-	.venv-bench/bin/python -m pip install --quiet --editable '.[service]' '$(PEER)'
+.venv-bench/bench.stamp: .venv-bench/service.stamp
+	.venv-bench/bin/python -m pip install --quiet '$(PEER)'
 	@touch $@

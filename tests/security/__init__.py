@@ -1,0 +1,1 @@
+"""Strangers: what they may not do, tried on the running service."""
