@@ -157,20 +157,26 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _token_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("create", "list", "rotate", "revoke", "audit"), help="what to do")
+    actions = ("create", "list", "rotate", "revoke", "claims", "claim", "release", "audit")
+    parser.add_argument(
+        "action", choices=actions, help="claims: whose jobs and nodes are; claim and release change that"
+    )
     parser.add_argument("id", nargs="?", help="the token's id, for rotate and revoke")
     parser.add_argument("--name", help="who bears it (create)")
-    parser.add_argument("--scope", choices=("ingest", "read", "admin"), help="what it is for (create)")
+    parser.add_argument(
+        "--scope", choices=("ingest", "read", "metrics", "admin"), help="what it is for (create)"
+    )
     parser.add_argument("--all", action="store_true", help="all nodes and clusters, or all teams (create)")
     for name, text in (
         ("cluster", "ingest: jobs and nodes of this cluster; may be repeated"),
-        ("node", "ingest: this node; may be repeated"),
+        ("node", "ingest: only as this node of the cluster; may be repeated"),
         ("team", "read: jobs of this team; may be repeated"),
+        ("job", "claim, release and claims: this job; may be repeated"),
     ):
         parser.add_argument(f"--{name}", action="append", default=[], help=text)
     parser.add_argument(
-        "--rate", type=int, metavar="R", help="requests/s of each process, 0 for no limit (default 50; "
-        "ingest of more than named nodes 2000)",
+        "--rate", type=int, metavar="R", help="requests/s on each machine of the service, 0 for no limit "
+        "(create; default 50; ingest of more than named nodes 2000)",
     )  # fmt: skip
     parser.add_argument(
         "--days", type=int, metavar="D", help="days until it expires (create; default: never)"
@@ -179,6 +185,7 @@ def _token_arguments(parser: argparse.ArgumentParser) -> None:
         "--grace", type=int, default=0, metavar="S",
         help="seconds for which the old secret stays good (rotate; default 0)",
     )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
 
 
 if __name__ == "__main__":

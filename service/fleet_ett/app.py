@@ -26,10 +26,13 @@ from fleet_ett.http.job_paths import JobPaths
 from fleet_ett.http.openapi import DESCRIPTION, install_openapi
 from fleet_ett.http.pressure import Pressure
 from fleet_ett.metrics.exporter import Page
+from fleet_ett.postgres.audit import AuditLog
+from fleet_ett.postgres.claims import PostgresClaims
 from fleet_ett.postgres.queries_metrics import read_readings
 from fleet_ett.postgres.reads import open_books, read_migration
 from fleet_ett.postgres.store import PostgresStore
 from fleet_ett.postgres.tokens import PostgresTokens
+from fleet_ett.rates import shared_rates
 from fleet_ett.worker import policy_of
 
 if TYPE_CHECKING:
@@ -66,12 +69,15 @@ def create_app(settings: Settings, engine: Engine) -> FastAPI:
     app.state.expose_metrics = Page(partial(read_readings, engine))
     app.state.store = store = PostgresStore(engine)
     app.state.count_rejected = store.count_rejected
-    app.state.tokens = tokens = PostgresTokens(engine)
+    tokens = PostgresTokens(engine)
+    app.state.claims = PostgresClaims(engine, tokens.clusters)
+    app.state.note = note = AuditLog(engine)
     app.state.pressure = Pressure()
     for routes in ROUTES:
         app.include_router(routes.router)
     app.add_middleware(JobPaths)
-    app.add_middleware(Door, tokens=tokens, is_local=settings.is_loopback)
+    rates = shared_rates(engine.url.render_as_string(hide_password=True))
+    app.add_middleware(Door, tokens=tokens, rates=rates, note=note, is_local=settings.is_loopback)
     install_errors(app)
     install_openapi(app)
     return app

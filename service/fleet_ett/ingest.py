@@ -89,19 +89,18 @@ class Store(Protocol):
 
 
 def ingest(
-    body: object, store: Store, *, now: int, narrowing: Callable[[Batch], None] | None = None
+    body: object, store: Store, *, now: int, narrowing: Callable[[Batch], Batch] | None = None
 ) -> dict[str, Any]:
     """Check and store one parsed body; the answer for its sender. `now` is the service's time in ns.
 
-    `narrowing` takes out of the batch what the sender may not say (see `speakers.py`).
+    `narrowing` gives the batch without what the sender may not say (see `speakers.py`).
 
     Raises `Invalid` for a body that cannot be read as a batch, `TooLarge` for one of too many events, and
     what `store` and `narrowing` raise.
     """
     batch = decode_batch(body, now=now)
     if narrowing is not None:
-        batch = batch.singly()  # what a sender may say is asked of each event
-        narrowing(batch)
+        batch = narrowing(batch)
     stored = store(batch, now=now)
     refused = sorted((*batch.refused, *stored.refused), key=lambda one: one.position)
     return {

@@ -90,7 +90,9 @@ def rebuild(settings: Settings, args: argparse.Namespace) -> int:
 def admit(settings: Settings, engine: Engine) -> None:
     """Say who may ask. Raises `Denied` where anybody on the network could read and write the books."""
     try:
-        if PostgresTokens(engine).any():
+        tokens = PostgresTokens(engine)
+        tokens.refresh(not_before=0)
+        if tokens.any():
             return
     except Unavailable as error:  # it may come later; until then the door stays shut
         log.warning("access tokens could not be looked up: %s", error.message)

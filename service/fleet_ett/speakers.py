@@ -1,8 +1,9 @@
-"""Who may speak for whom: an ingest token's nodes and clusters against what a batch says.
+"""Who may speak for whom: an ingest token's clusters and nodes against what a batch says.
 
-A token of nodes sends only as them. A token of clusters sends only as nodes, and only of jobs, that are no
-other cluster's: whoever names one first with a token of a single cluster claims it for that cluster, and what
-the books or a `job` event already say of a job counts as claimed. A token of all is not narrowed and claims nothing.
+A token of clusters sends only as nodes, of jobs, and about nodes, that are no other cluster's; one that also lists
+nodes sends only as them. What the books, a `job` event or the first part of a job's key (`<cluster>/...`, where a token
+is for that cluster) say of a job counts; what is nobody's is claimed by who first speaks as the node, or of the job,
+with a token of a single cluster. To name a node in a list claims nothing. A token of all is not narrowed.
 """
 
 from __future__ import annotations
@@ -16,96 +17,105 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ett_collector.wire import Event
-    from fleet_ett.access import Grant
+    from fleet_ett.access import Grant, Note
     from fleet_ett.ingest import Batch
+
+JOB, NODE = "job", "node"
+OTHER_JOB = "the job is of a cluster that is not one of this token's"
+OTHER_NODE = "it names a node of a cluster that is not one of this token's"
 
 
 class Claims(Protocol):
-    """Whose the jobs and nodes (`kind`: job, node) are, and what was tried."""
+    """Whose the jobs and nodes (`kind`: job, node) are."""
 
     def clusters(self, kind: str, names: Iterable[str]) -> dict[str, str]:
-        """The cluster of each name that is somebody's."""
+        """The cluster of each name that is somebody's. Raises `Unavailable`."""
         ...
 
-    def claim(self, kind: str, wanted: Mapping[str, str]) -> dict[str, str]:
+    def claim(self, kind: str, wanted: Mapping[str, str], who: str) -> dict[str, str]:
         """Take names for clusters where they are nobody's; the cluster of each, whoever was first."""
         ...
 
-    def audit(self, who: str, what: str, detail: dict[str, str]) -> None:
-        """Note what somebody tried."""
-        ...
 
+def narrow(batch: Batch, grant: Grant, claims: Claims, note: Note) -> Batch:
+    """The batch without what the grant does not cover: that is refused by position.
 
-def narrow(batch: Batch, grant: Grant, claims: Claims) -> None:
-    """Take out of `batch` what the grant does not cover: refused by position.
-
-    Raises `Denied` for a node that the token does not speak for; that is noted in the audit log.
+    Raises `Denied` for a node that the token does not speak for. Both are noted in the audit log.
     """
     node = batch.agent.node
     if not _speaks_for(node, grant, claims):
-        claims.audit(f"token {grant.token_id}", "refused: speaks for another node", {"node": node})
+        note(grant.who, "refused: speaks for another node", {"node": node})
         msg = f"this token does not speak for the node {node[:200]!a}"
         raise Denied(msg)
-    if grant.clusters and batch.events:
-        _keep_own_jobs(batch, grant, claims)
+    jobs = {job for block in batch.blocks for job in set(block.values("job"))}
+    owners = _claimed(jobs, {}, grant, claims)
+    if any(owner not in grant.clusters for owner in owners.values()):
+        batch = batch.singly()
+    if batch.events:
+        _keep_own(batch, grant, claims, note)
+    return batch
 
 
 def _speaks_for(node: str, grant: Grant, claims: Claims) -> bool:
     if grant.nodes and node not in grant.nodes:
         return False
-    if not grant.clusters:
-        return True
-    owner = claims.clusters("node", [node]).get(node)
-    if owner is None and len(grant.clusters) == 1:
-        owner = claims.claim("node", {node: grant.clusters[0]})[node]
+    owner = claims.clusters(NODE, [node]).get(node)
+    if owner is None:
+        owner = _claimed([node], {}, grant, claims, kind=NODE).get(node)
     return owner is None or owner in grant.clusters
 
 
-def _keep_own_jobs(batch: Batch, grant: Grant, claims: Claims) -> None:
-    strange = {
-        position: f"cluster {cluster[:100]!a} is not one of this token's"
-        for event, position in zip(batch.events, batch.positions, strict=True)
-        if (cluster := _cluster_of(event)) and cluster not in grant.clusters
-    }
-    own = [
-        (event, position)
-        for event, position in zip(batch.events, batch.positions, strict=True)
-        if position not in strange
-    ]
-    owners = _owners([event for event, _ in own], grant, claims)
-    for event, position in own:
-        for job in _jobs_of(event):
-            if job in owners and owners[job] not in grant.clusters:
-                strange[position] = "the job is of a cluster that is not one of this token's"
+def _keep_own(batch: Batch, grant: Grant, claims: Claims, note: Note) -> None:
+    told = list(zip(batch.events, batch.positions, strict=True))
+    strange = {at: reason for event, at in told if (reason := _moved(event, grant))}
+    nodes = {node for event, _ in told for node in _nodes_of(event)}
+    hosts = claims.clusters(NODE, nodes) if nodes else {}
+    for event, at in told:
+        if any(hosts.get(node, None) not in (None, *grant.clusters) for node in _nodes_of(event)):
+            strange.setdefault(at, OTHER_NODE)
+    own = [event for event, at in told if at not in strange]
+    said = {event.job: cluster for event in own if event.job and (cluster := _cluster_of(event))}
+    owners = _claimed({job for event in own for job in _jobs_of(event)}, said, grant, claims)
+    for event, at in told:
+        if any(owners.get(job, None) not in (None, *grant.clusters) for job in _jobs_of(event)):
+            strange.setdefault(at, OTHER_JOB)
     if not strange:
         return
-    told = f"token {grant.token_id}"
-    claims.audit(told, "refused: another cluster's jobs", {"node": batch.agent.node})
-    everything = list(zip(batch.events, batch.positions, strict=True))
-    batch.events[:] = [event for event, position in everything if position not in strange]
-    batch.positions[:] = [position for _, position in everything if position not in strange]
+    reasons = sorted(set(strange.values()))
+    note(grant.who, "refused: another cluster's", {"node": batch.agent.node, "reason": reasons[0]})
+    batch.events[:] = [event for event, at in told if at not in strange]
+    batch.positions[:] = [at for _, at in told if at not in strange]
     batch.refused.extend(
-        Refused(position, event.seq, strange[position], {"type": event.type, "job": event.job})
-        for event, position in everything
-        if position in strange
+        Refused(at, event.seq, strange[at], {"type": event.type, "job": event.job})
+        for event, at in told
+        if at in strange
     )
 
 
-def _owners(events: list[Event], grant: Grant, claims: Claims) -> dict[str, str]:
-    """The cluster of each job that the events name; those that are nobody's are claimed."""
-    names = {job for event in events for job in _jobs_of(event)}
+def _claimed(
+    names: Iterable[str], said: Mapping[str, str], grant: Grant, claims: Claims, *, kind: str = JOB
+) -> dict[str, str]:
+    """The cluster of each name; those that are nobody's are claimed where the cluster is plain (`said`)."""
+    names = set(names)
     if not names:
         return {}
-    said = {event.job: cluster for event in events if (cluster := _cluster_of(event))}
-    owners = claims.clusters("job", names)
+    owners = claims.clusters(kind, names)
     sole = grant.clusters[0] if len(grant.clusters) == 1 else None
-    wanted = {job: cluster for job in names - owners.keys() if (cluster := said.get(job, sole))}
-    return owners | claims.claim("job", wanted) if wanted else owners
+    wanted = {name: cluster for name in names - owners.keys() if (cluster := said.get(name, sole))}
+    return owners | claims.claim(kind, wanted, grant.who) if wanted else owners
+
+
+def _moved(event: Event, grant: Grant) -> str | None:
+    """Why a `job` event may not name its cluster."""
+    cluster = _cluster_of(event)
+    if cluster is None or cluster in grant.clusters:
+        return None
+    return f"cluster {cluster[:100]!a} is not one of this token's"
 
 
 def _cluster_of(event: Event) -> str | None:
     cluster = event.body.get("cluster") if event.type == "job" else None
-    return cluster if isinstance(cluster, str) else None
+    return cluster if isinstance(cluster, str) and cluster else None
 
 
 def _jobs_of(event: Event) -> Iterator[str]:
@@ -113,3 +123,12 @@ def _jobs_of(event: Event) -> Iterator[str]:
         yield event.job
     if event.type == "heartbeat":
         yield from (one["job"] for one in event.body.get("jobs", ()))
+
+
+def _nodes_of(event: Event) -> Iterator[str]:
+    """The nodes that an event names beside the one that sends it."""
+    if event.type == "attempt_start":
+        yield from event.body.get("nodes", ())
+        yield from event.body.get("gpus_by_node", ())
+    elif event.type == "attempt_end" and "failed_node" in event.body:
+        yield event.body["failed_node"]

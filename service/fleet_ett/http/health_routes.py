@@ -78,7 +78,7 @@ def get_metrics(request: Request) -> Response:
     """Counters and gauges of the whole fleet from the database: the same from every process."""
     grant = grant_of(request)
     if grant is not None:
-        grant.may_read_all()
+        grant.may_scrape()
     expose = cast("Callable[[str], tuple[bytes, str]]", request.app.state.expose_metrics)
     body, media_type = expose(request.headers.get("accept", ""))
     return Response(body, 200, {"Cache-Control": "no-store"}, media_type)

@@ -21,6 +21,7 @@ from fleet_ett.speakers import narrow
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleet_ett.access import Note
     from fleet_ett.http.pressure import Pressure
     from fleet_ett.ingest import Batch, Store
     from fleet_ett.speakers import Claims
@@ -117,17 +118,18 @@ def _take(
     unpack: Callable[[bytes, int], bytes],
     media: str,
     store: Store,
-    narrowing: Callable[[Batch], None] | None,
+    narrowing: Callable[[Batch], Batch] | None,
 ) -> dict[str, Any]:
     return ingest(parse(unpack(raw, MAX_BODY), media), store, now=time_ns(), narrowing=narrowing)
 
 
-def _narrowing(request: Request) -> Callable[[Batch], None] | None:
+def _narrowing(request: Request) -> Callable[[Batch], Batch] | None:
     """What the sender's token leaves of a batch; None where it is not narrowed."""
     grant = grant_of(request)
     if grant is None or not (grant.nodes or grant.clusters):
         return None
-    return partial(narrow, grant=grant, claims=cast("Claims", request.app.state.tokens))
+    state = request.app.state
+    return partial(narrow, grant=grant, claims=cast("Claims", state.claims), note=cast("Note", state.note))
 
 
 def _count_rejected(request: Request) -> None:

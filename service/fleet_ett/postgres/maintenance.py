@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from fleet_ett.errors import Unavailable
 from fleet_ett.postgres import partitions
+from fleet_ett.postgres.audit import prune_audit
 from fleet_ett.postgres.ledgers import DERIVED
 from fleet_ett.postgres.pool import transaction
 from fleet_ett.postgres.quarantine import prune_quarantine
@@ -50,6 +51,7 @@ def maintain(engine: Engine, *, retention_days: int, now: int) -> None:
         partitions.add_partitions(conn, partitions.days_ahead(now), now=now)
     with transaction(engine) as conn:
         prune_quarantine(conn, now=now)
+        prune_audit(conn, now=now)
     if retention_days:
         drop_old_events(engine, keep_ns=retention_days * DAY_NS, now=now)
 

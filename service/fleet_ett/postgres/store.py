@@ -302,6 +302,7 @@ def _take(work: _Work, event: Event, row: Row, source: Source, now: int) -> None
         if row.attempt_id is not None:
             told = work.nodes.setdefault((row.job_id, row.attempt_id), set())
             told.add(event.node)
-            told.update(event.body.get("nodes", ()), event.body.get("gpus_by_node", ()))
+            if event.type == "attempt_start":  # elsewhere it is a field that nobody has checked
+                told.update(event.body.get("nodes", ()), event.body.get("gpus_by_node", ()))
     elif row.type == FAULT or now - row.start_ns > TIMELY_NS or event.seq <= source.last_seq:
         work.marks.add(NODE_BEATS, None, row.start_ns, event.node)

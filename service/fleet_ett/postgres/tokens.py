@@ -1,46 +1,30 @@
-"""Tokens, whose cluster something is, and the audit log, in the database.
+"""Tokens in the database, and all of them in memory as they were a moment ago.
 
-A look-up is remembered for a moment, so that an agent's requests do not each ask twice: a revoked token is
-refused `FRESH_S` later at the latest, by every process.
+A request is judged by memory alone. Every `FRESH_S` a process asks whether anything changed, and reads all tokens
+again only where it did.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from time import monotonic, time_ns
+from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import exists, insert, select, text, update
+from sqlalchemy import insert, select, update
 from sqlalchemy.exc import ProgrammingError
 
 from fleet_ett.access import Grant, StoredToken
 from fleet_ett.errors import NotFound, Unavailable
 from fleet_ett.postgres.pool import transaction
-from fleet_ett.postgres.tables import audit, tokens
+from fleet_ett.postgres.tables import token_changes, tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
     from sqlalchemy import Connection, Engine, Row
 
-FRESH_S = 2.0
-MOST_KNOWN = 20_000
-AUDIT_EVERY_S = 60.0  # the same attempt is noted once in that time
-
-# A job is its claimant's; else the cluster's that the books or, before they are booked, its own events name.
-_CLUSTERS = text(
-    "SELECT n.name, COALESCE(c.cluster, NULLIF(j.cluster, ''), f.cluster) AS cluster"
-    " FROM unnest(CAST(:names AS text[])) AS n (name)"
-    " LEFT JOIN claims c ON c.kind = :kind AND c.name = n.name"
-    " LEFT JOIN jobs j ON :kind = 'job' AND j.job = n.name"
-    " LEFT JOIN LATERAL (SELECT body ->> 'cluster' AS cluster FROM job_facts WHERE job_id = j.job_id"
-    " AND body ->> 'cluster' <> '' ORDER BY source_id, seq DESC LIMIT 1) f ON true"
-)
-_CLAIM = text(
-    "INSERT INTO claims (kind, name, cluster) SELECT :kind, n.name, n.cluster"
-    " FROM unnest(CAST(:names AS text[]), CAST(:clusters AS text[])) AS n (name, cluster)"
-    " ON CONFLICT DO NOTHING"
-)
+AGAIN_S = 1.0  # after the database could not be asked
 
 
 class PostgresTokens:
@@ -48,59 +32,55 @@ class PostgresTokens:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._any: tuple[float, bool] = (-FRESH_S, False)
-        self._known: dict[str, tuple[float, StoredToken | None]] = {}
-        self._noted: dict[tuple[str, ...], float] = {}
+        self._asking = Lock()
+        self._asked = float("-inf")
+        self._failed: tuple[float, str] = (-AGAIN_S, "")
+        self._version: object = None
+        self._known: dict[str, StoredToken] = {}
+        self._clusters: frozenset[str] = frozenset()
+
+    def asked(self) -> float:
+        """See `Tokens`."""
+        return self._asked
+
+    def refresh(self, *, not_before: float) -> None:
+        """See `Tokens`. Who waits for another's question takes its answer."""
+        with self._asking:
+            if self._asked >= not_before:
+                return
+            at, why = self._failed
+            if monotonic() - at < AGAIN_S:
+                raise Unavailable(why)
+            asked = monotonic()
+            try:
+                self._read()
+            except Unavailable as error:
+                self._failed = (monotonic(), error.message)
+                raise
+            self._asked = asked
 
     def any(self) -> bool:
-        """See `Tokens`. Once there is a token it stays so; rows are never deleted."""
-        asked, found = self._any
-        if not found and monotonic() - asked >= FRESH_S:
-            with _reading(self._engine) as conn:
-                found = bool(conn.scalar(select(exists(select(tokens.c.token_id)))))
-            self._any = (monotonic(), found)
-        return found
+        """See `Tokens`. Rows are never deleted: once there is a token it stays so."""
+        return bool(self._known)
 
     def find(self, token_id: str) -> StoredToken | None:
         """See `Tokens`."""
-        asked, found = self._known.get(token_id, (-FRESH_S, None))
-        if monotonic() - asked >= FRESH_S:
-            with _reading(self._engine) as conn:
-                row = conn.execute(select(tokens).where(tokens.c.token_id == token_id)).one_or_none()
-            found = None if row is None else _token(row)
-            if len(self._known) >= MOST_KNOWN:  # forged ids must not fill the memory
-                self._known = {}
-            self._known[token_id] = (monotonic(), found)
-        return found
+        return self._known.get(token_id)
 
-    def audit(self, who: str, what: str, detail: dict[str, str]) -> None:
-        """See `Tokens`; a repeat within a minute is not noted again."""
-        key = (who, what, *sorted(detail.values()))
-        if monotonic() - self._noted.get(key, -AUDIT_EVERY_S) < AUDIT_EVERY_S:
-            return
-        if len(self._noted) >= MOST_KNOWN:
-            self._noted = {}
-        self._noted[key] = monotonic()
-        with transaction(self._engine) as conn:
-            add_audit(conn, who, what, detail)
+    def clusters(self) -> frozenset[str]:
+        """The clusters that tokens which are not revoked are for."""
+        return self._clusters
 
-    def clusters(self, kind: str, names: Iterable[str]) -> dict[str, str]:
-        """The cluster of each job or node (`kind`) that is somebody's."""
+    def _read(self) -> None:
         with _reading(self._engine) as conn:
-            return _clusters(conn, kind, names)
-
-    def claim(self, kind: str, wanted: Mapping[str, str]) -> dict[str, str]:
-        """Take names for clusters where they are nobody's; the cluster of each, whoever was first."""
-        with transaction(self._engine) as conn:
-            names = sorted(wanted)
-            told = {"kind": kind, "names": names, "clusters": [wanted[name] for name in names]}
-            conn.execute(_CLAIM, told)
-            return _clusters(conn, kind, names)
-
-
-def _clusters(conn: Connection, kind: str, names: Iterable[str]) -> dict[str, str]:
-    found = conn.execute(_CLUSTERS, {"kind": kind, "names": sorted(names)})
-    return {row.name: row.cluster for row in found if row.cluster}
+            version = conn.scalar(select(token_changes.c.version))
+            if version == self._version:
+                return
+            known = {one.grant.token_id: one for one in list_tokens(conn)}
+        self._clusters = frozenset(
+            name for one in known.values() if one.revoked_ns is None for name in one.grant.clusters
+        )
+        self._known, self._version = known, version
 
 
 @contextmanager
@@ -159,16 +139,6 @@ def list_tokens(conn: Connection) -> list[StoredToken]:
     return [
         _token(row) for row in conn.execute(select(tokens).order_by(tokens.c.created_ns, tokens.c.token_id))
     ]
-
-
-def add_audit(conn: Connection, who: str, what: str, detail: Mapping[str, object]) -> None:
-    """Note who did what, now."""
-    conn.execute(insert(audit).values(at_ns=time_ns(), who=who, what=what, detail=dict(detail)))
-
-
-def list_audit(conn: Connection, most: int) -> Sequence[Row[Any]]:
-    """The newest entries, the newest first."""
-    return conn.execute(select(audit).order_by(audit.c.id.desc()).limit(most)).all()
 
 
 def _token(row: Row[Any]) -> StoredToken:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from fleet_ett.postgres.tables.access import (
     audit,
     claims,
+    token_changes,
     tokens,
 )
 from fleet_ett.postgres.tables.books import (
@@ -64,6 +65,7 @@ __all__ = [
     "retention",
     "segments",
     "sources",
+    "token_changes",
     "tokens",
     "work",
 ]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
+    CheckConstraint,
     Column,
     Identity,
     Integer,
     LargeBinary,
     Table,
     Text,
+    text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
@@ -32,12 +35,22 @@ tokens = Table(
     Column("revoked_ns", BigInteger),
 )
 
-# Whose a job or a node is: the cluster whose token named it first (`kind`: job, node).
+# One row, which a trigger on `tokens` moves to another `version` at each change.
+token_changes = Table(
+    "token_changes",
+    metadata,
+    Column("singleton", Boolean, CheckConstraint("singleton"), primary_key=True, server_default=text("true")),
+    Column("version", Text, nullable=False),
+)
+
+# Whose a job or a node is (`kind`: job, node): the cluster whose token spoke of it first, or an administrator's word.
 claims = Table(
     "claims",
     metadata,
     *(Column(name, Text, primary_key=True) for name in ("kind", "name")),
     Column("cluster", Text, nullable=False),
+    Column("at_ns", BigInteger, nullable=False, server_default=text("0")),
+    Column("who", Text, nullable=False, server_default=text("''")),
 )
 
 # What was done to tokens, and who tried to speak for another.
