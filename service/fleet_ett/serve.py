@@ -10,8 +10,9 @@ import logging
 import os
 import signal
 import socket
+import ssl
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -47,6 +48,7 @@ def serve(settings: Settings, args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _stop)
     try:
         with ExitStack() as stack:
+            files = tls_files(settings)
             listening = stack.enter_context(bind(settings))
             url = stack.enter_context(database_url(settings))
             if settings.database_url is None:  # the embedded server is ours alone to migrate
@@ -61,6 +63,8 @@ def serve(settings: Settings, args: argparse.Namespace) -> int:
                     access_log=settings.log_level == "debug",
                     timeout_graceful_shutdown=GRACE_S,
                     server_header=False,
+                    proxy_headers=False,  # nobody's word for where a request came from
+                    **files,
                     lifespan="off",
                 )
             )
@@ -69,6 +73,31 @@ def serve(settings: Settings, args: argparse.Namespace) -> int:
         pass
     log.info("stopped")
     return 0
+
+
+def tls_files(settings: Settings) -> dict[str, Any]:
+    """What uvicorn needs for TLS; nothing where it is not asked for. Raises `Invalid` for files that do not fit."""
+    cert, key = settings.tls_cert, settings.tls_key
+    if cert is None or key is None:
+        if not settings.is_loopback:
+            log.warning(
+                "tokens travel in the clear: set ETT_TLS_CERT and ETT_TLS_KEY, or let a proxy speak TLS"
+            )
+        return {}
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
+        if key.stat().st_mode & 0o007:
+            log.warning("every user of this machine can read or change %s (ETT_TLS_KEY)", key)
+    except OSError as error:
+        msg = f"ETT_TLS_CERT and ETT_TLS_KEY cannot be used: {error}"
+        raise Invalid(msg) from None
+    return {"ssl_certfile": cert, "ssl_keyfile": key}
+
+
+def _no_password() -> str:
+    """Nobody is there to type one."""
+    msg = "ETT_TLS_KEY is encrypted: the service needs a key without a password"
+    raise Invalid(msg)
 
 
 def migrate(settings: Settings, args: argparse.Namespace) -> int:
@@ -149,7 +178,9 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listening in sockets or ():
             host, port = listening.getsockname()[:2]
-            print(f"fleet-ett listens on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+            name = f"[{host}]" if ":" in host else host
+            scheme = "https" if self.config.is_ssl else "http"
+            print(f"fleet-ett listens on {scheme}://{name}:{port}", flush=True)
 
 
 def _log_to_stderr(settings: Settings) -> None:

@@ -26,6 +26,8 @@ OPTIONS: dict[str, str] = {
     "ETT_PG_BIN": "bin folder of an installed PostgreSQL to run as the embedded server (default: the wheel's)",
     "ETT_HOST": "address to listen on; others can reach it only with tokens (default 127.0.0.1)",
     "ETT_PORT": "port to listen on, 0 for any free one (default 8080)",
+    "ETT_TLS_CERT": "PEM file with the certificate (and its chain) to speak TLS with; needs ETT_TLS_KEY",
+    "ETT_TLS_KEY": "PEM file with its key, readable by the service's user alone",
     "ETT_LATENESS_S": "seconds after which a booking is settled although an agent may still report (default 900)",
     "ETT_HANG_S": "seconds of silence with heartbeats after which a live attempt is a stall (default 600)",
     "ETT_RETENTION_DAYS": "days that raw events are kept; ledgers stay (default 0: for ever)",
@@ -66,6 +68,8 @@ class Settings:
     pg_bin: Path | None = None
     host: str = "127.0.0.1"
     port: int = 8080
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     lateness_ns: int = 900 * SECOND_NS
     hang_ns: int = 600 * SECOND_NS
     retention_days: int = 0
@@ -79,12 +83,18 @@ class Settings:
         for name in sorted(environ):
             if name.startswith("ETT_") and name not in OPTIONS and not name.startswith(COLLECTOR_PREFIXES):
                 raise Invalid(_unknown(name))
+        tls_cert, tls_key = _path(environ, "ETT_TLS_CERT"), _path(environ, "ETT_TLS_KEY")
+        if (tls_cert is None) != (tls_key is None):
+            msg = "ETT_TLS_CERT and ETT_TLS_KEY go together"
+            raise Invalid(msg)
         return cls(
             database_url=_database_url(environ),
             data_dir=_path(environ, "ETT_DATA_DIR"),
             pg_bin=_path(environ, "ETT_PG_BIN"),
             host=environ.get("ETT_HOST") or "127.0.0.1",
             port=_integer(environ, "ETT_PORT", 8080, high=65_535),
+            tls_cert=tls_cert,
+            tls_key=tls_key,
             lateness_ns=_integer(environ, "ETT_LATENESS_S", 900, high=31 * 86_400) * SECOND_NS,
             hang_ns=_integer(environ, "ETT_HANG_S", 600, low=1, high=31 * 86_400) * SECOND_NS,
             retention_days=_integer(environ, "ETT_RETENTION_DAYS", 0, high=36_500),

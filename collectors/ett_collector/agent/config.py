@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import ssl
 import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ class AgentConfig:
     spool_dir: str
     state_dir: str
     token: str
+    token_file: str
+    ca: str
     heartbeat_ns: int
     window_ns: int
     poll_s: float
@@ -49,9 +52,14 @@ class AgentConfig:
         if not options.node:
             parser.error("--node (ETT_NODE): this machine has no host name, so the node needs one")
         try:
-            token = Path(options.token_file).read_text(encoding="utf-8").strip() if options.token_file else ""
-        except OSError as error:
+            token = read_token(options.token_file) if options.token_file else ""
+        except (OSError, ValueError) as error:
             parser.error(f"--token-file (ETT_AGENT_TOKEN_FILE): {error}")
+        try:
+            if options.ca:
+                ssl.create_default_context(cafile=options.ca)
+        except OSError as error:
+            parser.error(f"--ca (ETT_AGENT_CA): {options.ca}: {error}")
         spool_dir = os.path.abspath(os.path.expanduser(options.spool_dir))
         return cls(
             url=url,
@@ -59,6 +67,8 @@ class AgentConfig:
             spool_dir=spool_dir,
             state_dir=os.path.abspath(options.state_dir or os.path.join(spool_dir, "agent")),
             token=token or environ.get("ETT_AGENT_TOKEN", ""),
+            token_file=options.token_file,
+            ca=options.ca,
             heartbeat_ns=int(options.heartbeat * SECOND_NS),
             window_ns=int(options.window * SECOND_NS),
             poll_s=options.poll,
@@ -68,6 +78,15 @@ class AgentConfig:
             procfs=options.procfs,
             verbose=options.verbose,
         )
+
+
+def read_token(path: str) -> str:
+    """The token in a file. Raises `OSError`, and `ValueError` for text that no header can hold."""
+    text = Path(path).read_text(encoding="utf-8").strip()
+    if not (text.isascii() and text.isprintable()) or " " in text:
+        msg = f"{path} does not hold a token"
+        raise ValueError(msg)
+    return text
 
 
 def _seconds(text: str) -> float:
@@ -105,6 +124,7 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     option("--spool-dir", "ETT_SPOOL_DIR", spool_folder(environ)[0], "where trainers record")
     option("--state-dir", "ETT_AGENT_STATE_DIR", "", "outbox and dead letters; empty: <spool-dir>/agent")
     option("--token-file", "ETT_AGENT_TOKEN_FILE", "", "file with the token for the service")
+    option("--ca", "ETT_AGENT_CA", "", "PEM file of the authority that signed the service's certificate")
     option("--heartbeat", "ETT_AGENT_HEARTBEAT_S", "10", "seconds between heartbeats", float)
     option("--window", "ETT_AGENT_WINDOW_S", "10", "seconds of steps in one window", float)
     option("--poll", "ETT_AGENT_POLL_S", "0.5", "seconds between looks into the spools", float)

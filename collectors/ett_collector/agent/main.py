@@ -17,6 +17,7 @@ from ett_collector.agent.deadletter import DeadLetters
 from ett_collector.agent.node import Node
 from ett_collector.agent.offset import ClockOffset
 from ett_collector.agent.outbox import Outbox
+from ett_collector.agent.post import is_loopback
 from ett_collector.agent.ship import Shipper
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         format="ett-agent: %(message)s",
         stream=sys.stderr,
     )
+    _warn(config)
     try:
         os.makedirs(config.state_dir, mode=0o700, exist_ok=True)
         with _alone(config.state_dir) as alone:
@@ -47,6 +49,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.error("cannot keep events in %s: %s", config.state_dir, error)  # noqa: TRY400 - no trace for an operator
         return 1
     return 0
+
+
+def _warn(config: AgentConfig) -> None:
+    """Say where a token is not safe; it is used all the same."""
+    if config.token_file and os.stat(config.token_file).st_mode & 0o007:
+        log.warning(
+            "every user of this machine can read or change %s, which holds the token", config.token_file
+        )
+    if config.token and config.url.startswith("http:") and not is_loopback(config.url):
+        log.warning("the token travels in the clear to %s: use https", config.url)
 
 
 def _run(config: AgentConfig, outbox: Outbox) -> None:

@@ -6,6 +6,7 @@ import email.utils
 import http.client
 import ipaddress
 import json
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -38,14 +39,27 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         """Follow nothing: a redirected post would arrive as a GET, and a token somewhere else."""
 
 
-def opener_for(url: str) -> urllib.request.OpenerDirector:
-    """An opener for the service; a loopback address is never asked for through a proxy."""
+def is_loopback(url: str) -> bool:
+    """Whether the address is this machine's own."""
     host = urllib.parse.urlsplit(url).hostname or ""
     try:
-        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        local = False
-    return urllib.request.build_opener(_Stay, *([urllib.request.ProxyHandler({})] if local else []))
+        return False
+
+
+def opener_for(url: str, ca: str = "") -> urllib.request.OpenerDirector:
+    """An opener for the service; a loopback address is never asked for through a proxy.
+
+    TLS names the host and needs a signature of the machine's authorities, or of the one in the PEM file `ca` alone.
+    Raises `OSError` for a file that cannot be read.
+    """
+    handlers: list[urllib.request.BaseHandler] = []
+    if is_loopback(url):
+        handlers.append(urllib.request.ProxyHandler({}))
+    if ca:
+        handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)))
+    return urllib.request.build_opener(_Stay, *handlers)
 
 
 def post(

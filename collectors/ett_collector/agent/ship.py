@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from ett_collector.agent.batches import Body, body
+from ett_collector.agent.config import read_token
 from ett_collector.agent.post import Answer, opener_for, post
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class Shipper:
         self._dead = dead
         self._stop = threading.Event()
         self._give_up_at = float("inf")
-        self._opener = opener_for(config.url)
+        self._opener = opener_for(config.url, config.ca)
+        self._token = config.token
         self._limit = BATCH
         self._failures = 0
         self._measure_at = 0.0
@@ -153,14 +155,24 @@ class Shipper:
 
     def _post(self, content: Body) -> Answer:
         headers = {"User-Agent": f"ett-agent/{VERSION}"}
-        if self._config.token:
-            headers["Authorization"] = f"Bearer {self._config.token}"
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
         url = self._config.url + "/v1/events"
         answer = post(self._opener, url, content.data, headers, self._config.timeout_s)
         server_time = answer.body.get("server_time") if answer.body is not None else None
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            self._read_token()
         if answer.status == HTTPStatus.OK and type(server_time) is int:
             self._offset.sample(answer.sent, answer.mono_sent, answer.mono_received, server_time)
         return answer
+
+    def _read_token(self) -> None:
+        """A token may have been rotated: its file has the new one."""
+        if self._config.token_file:
+            try:
+                self._token = read_token(self._config.token_file)
+            except (OSError, ValueError) as error:
+                log.warning("the token's file cannot be read again: %s", error)
 
     def _wait_after(self, answer: Answer) -> float:
         """Seconds to wait: exponential with full jitter, and never less than the service asked for."""
