@@ -291,6 +291,7 @@ def test_serve_answers_until_it_is_told_to_stop(data_dir: Path, told: signal.Sig
                 "status": "ready",
                 "migration": newest_revision(),
                 "head": newest_revision(),
+                "away": [],
             } == json.load(answer)
     finally:
         process.send_signal(told)

@@ -1,4 +1,4 @@
-"""The command line: `fleet-ett serve | migrate | rebuild | token | replay | demo | version`.
+"""The command line: `fleet-ett serve | migrate | rebuild | db | token | replay | demo | version`.
 
 Only the standard library is imported here; each command imports what it needs, and says what to
 install where that is missing: an agent's host has the same command and none of the service.
@@ -27,11 +27,20 @@ EXTRA = (
 ENVIRONMENT = "settings (environment variables):\n" + "\n".join(
     f"  {name:20} {text}" for name, text in OPTIONS.items()
 )
+SHARDS = f"""with --servers:
+  Every server gets the same tables and owns the jobs whose keys hash to it; the database itself (ETT_DATABASE_URL,
+  the embedded one by default) becomes their home: tokens, owners, and a view that joins all through postgres_fdw.
+  All start empty; the order of the servers is part of the fleet. Then set ETT_SHARD_URLS for all other commands.
+without:
+  The tables of the database are distributed by the extension citus.
+
+{ENVIRONMENT}"""
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 COMMANDS = {
     "serve": "fleet_ett.serve:serve",
     "migrate": "fleet_ett.serve:migrate",
     "rebuild": "fleet_ett.serve:rebuild",
+    "db": "fleet_ett.db_command:db",
     "token": "fleet_ett.token_command:token",
     "replay": "fleet_ett.replay:main",
     "demo": "fleet_ett.demo.run:main",
@@ -66,7 +75,7 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     module, _, function = COMMANDS[args.command].partition(":")
     run = getattr(importlib.import_module(module), function)
-    if module in ("fleet_ett.serve", "fleet_ett.token_command"):
+    if module in ("fleet_ett.serve", "fleet_ett.db_command", "fleet_ett.token_command"):
         return int(run(_settings(args), args))
     if args.command == "demo":
         return int(run(args.rest))
@@ -129,7 +138,14 @@ def _parser() -> argparse.ArgumentParser:
         description="Access tokens. Once there is one, every request needs one. All that is done is in `token audit`.",
     )  # fmt: skip
     _token_arguments(token)
-    for command in (serve, migrate, rebuild, token):
+    db = commands.add_parser(
+        "db", help="spread the tables over several database servers", epilog=SHARDS, formatter_class=raw,
+        description="Have several PostgreSQL servers carry one fleet, or bring them along; safe to run again.",
+    )  # fmt: skip
+    db.add_argument("action", choices=("shard",), help="what to do")
+    db.add_argument("--servers", metavar="URL,URL,...", help="the servers that own the jobs (ETT_SHARD_URLS)")
+    db.add_argument("--print", action="store_true", help="print the SQL and run nothing")
+    for command in (serve, migrate, rebuild, db, token):
         command.add_argument("--data-dir", help="folder of the embedded server (ETT_DATA_DIR)")
         command.add_argument(
             "--database-url", help="an existing server instead of the embedded one (ETT_DATABASE_URL)"

@@ -30,6 +30,9 @@ from fleet_ett.postgres.audit import AuditLog
 from fleet_ett.postgres.claims import PostgresClaims
 from fleet_ett.postgres.queries_metrics import read_readings
 from fleet_ett.postgres.reads import open_books, read_migration
+from fleet_ett.postgres.shards.claims import FleetClaims
+from fleet_ett.postgres.shards.reads import list_away, open_fleet_books, read_fleet_readings
+from fleet_ett.postgres.shards.store import FleetStore
 from fleet_ett.postgres.store import PostgresStore
 from fleet_ett.postgres.tokens import PostgresTokens
 from fleet_ett.rates import shared_rates
@@ -38,6 +41,7 @@ from fleet_ett.worker import policy_of
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from fleet_ett.postgres.shards.servers import Fleet
     from fleet_ett.settings import Settings
 
 
@@ -53,8 +57,11 @@ ROUTES = (
 )
 
 
-def create_app(settings: Settings, engine: Engine) -> FastAPI:
-    """The application over an engine whose database is, or will be, at the newest migration."""
+def create_app(settings: Settings, engine: Engine, fleet: Fleet | None = None) -> FastAPI:
+    """The application over an engine whose database is, or will be, at the newest migration.
+
+    `fleet`: the servers that own the jobs, where `engine` is only their home.
+    """
     app = FastAPI(
         title="fleet-ett",
         version=__version__,
@@ -64,13 +71,23 @@ def create_app(settings: Settings, engine: Engine) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.settings = settings
-    app.state.open_books = partial(open_books, engine, policy_of(settings))
-    app.state.read_migration = partial(read_migration, engine)
-    app.state.expose_metrics = Page(partial(read_readings, engine))
-    app.state.store = store = PostgresStore(engine)
-    app.state.count_rejected = store.count_rejected
     tokens = PostgresTokens(engine)
-    app.state.claims = PostgresClaims(engine, tokens.clusters)
+    store: PostgresStore | FleetStore
+    if fleet is None:
+        app.state.open_books = partial(open_books, engine, policy_of(settings))
+        app.state.list_away = list
+        app.state.expose_metrics = Page(partial(read_readings, engine))
+        app.state.claims = PostgresClaims(engine, tokens.clusters)
+        store = PostgresStore(engine)
+    else:
+        app.state.open_books = partial(open_fleet_books, fleet, policy_of(settings))
+        app.state.list_away = partial(list_away, fleet)
+        app.state.expose_metrics = Page(partial(read_fleet_readings, fleet))
+        app.state.claims = FleetClaims(fleet, tokens.clusters)
+        store = FleetStore(fleet)
+    app.state.read_migration = partial(read_migration, engine)
+    app.state.store = store
+    app.state.count_rejected = store.count_rejected
     app.state.note = note = AuditLog(engine)
     app.state.pressure = Pressure()
     for routes in ROUTES:

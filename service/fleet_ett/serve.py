@@ -22,6 +22,8 @@ from fleet_ett.errors import Denied, Invalid, Unavailable
 from fleet_ett.postgres import migrate as migrations
 from fleet_ett.postgres.pool import open_pool
 from fleet_ett.postgres.server import EmbeddedServer, default_data_dir
+from fleet_ett.postgres.shards.servers import check_fleet, open_fleet, refuse_alone
+from fleet_ett.postgres.shards.setup import set_up
 from fleet_ett.postgres.tokens import PostgresTokens
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+    from fleet_ett.postgres.shards.servers import Fleet
     from fleet_ett.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -54,11 +57,13 @@ def serve(settings: Settings, args: argparse.Namespace) -> int:
             if settings.database_url is None:  # the embedded server is ours alone to migrate
                 migrations.migrate(url)
             engine = stack.enter_context(pool(settings, url))
+            fleet = _fleet(settings, url, engine, stack)
             admit(settings, engine)
-            stack.enter_context(worker.Workers(engine, settings))
+            for one in [engine] if fleet is None else [server.engine for server in fleet.servers]:
+                stack.enter_context(worker.Workers(one, settings))
             server = _Server(
                 uvicorn.Config(
-                    create_app(settings, engine),
+                    create_app(settings, engine, fleet),
                     log_config=None,
                     access_log=settings.log_level == "debug",
                     timeout_graceful_shutdown=GRACE_S,
@@ -104,16 +109,40 @@ def migrate(settings: Settings, args: argparse.Namespace) -> int:
     """Bring the database to the newest migration and say at which it is."""
     del args
     with database_url(settings) as url:
-        print(f"the database is at migration {migrations.migrate(url)}")
+        if settings.shard_urls:
+            for line in set_up(url, settings.shard_urls):
+                print(line, flush=True)
+        else:
+            print(f"the database is at migration {migrations.migrate(url)}")
     return 0
 
 
 def rebuild(settings: Settings, args: argparse.Namespace) -> int:
     """Derive the books of one job, or of all, again from the raw events and say how many jobs."""
-    with database_url(settings) as url, pool(settings, url) as engine:
-        jobs = worker.rebuild(engine, worker.policy_of(settings), job=args.job, as_of=args.as_of)
+    with ExitStack() as stack:
+        url = stack.enter_context(database_url(settings))
+        engine = stack.enter_context(pool(settings, url))
+        fleet = _fleet(settings, url, engine, stack)
+        if fleet is None:
+            engines = [engine]
+        elif args.job is not None:
+            engines = [fleet.owner(args.job).engine]
+        else:
+            engines = [server.engine for server in fleet.servers]
+        policy = worker.policy_of(settings)
+        jobs = sum(worker.rebuild(one, policy, job=args.job, as_of=args.as_of) for one in engines)
     print(f"rebuilt {jobs} job{'' if jobs == 1 else 's'}")
     return 0
+
+
+def _fleet(settings: Settings, url: str, engine: Engine, stack: ExitStack) -> Fleet | None:
+    """The servers that own the jobs; None where the one database does. Raises `Invalid` for those of other fleets."""
+    if not settings.shard_urls:
+        refuse_alone(engine)
+        return None
+    fleet = stack.enter_context(open_fleet(url, settings.shard_urls, size=settings.pool_size))
+    check_fleet(fleet)
+    return fleet
 
 
 def admit(settings: Settings, engine: Engine) -> None:

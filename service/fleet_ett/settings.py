@@ -22,6 +22,7 @@ SECOND_NS = 1_000_000_000
 # name -> what it is for; the table of README.md and of `fleet-ett serve --help`.
 OPTIONS: dict[str, str] = {
     "ETT_DATABASE_URL": "PostgreSQL 15 or newer, postgresql://user:password@host/database (default: embedded)",
+    "ETT_SHARD_URLS": "servers that own the jobs, comma-separated; ETT_DATABASE_URL is then their home (default: none)",
     "ETT_DATA_DIR": "where the embedded server keeps its data (default: the user's state directory)",
     "ETT_PG_BIN": "bin folder of an installed PostgreSQL to run as the embedded server (default: the wheel's)",
     "ETT_HOST": "address to listen on; others can reach it only with tokens (default 127.0.0.1)",
@@ -64,6 +65,7 @@ class Settings:
     """The service's settings. Durations in ns; `None` for a database or a folder: the embedded one."""
 
     database_url: str | None = None
+    shard_urls: tuple[str, ...] = ()
     data_dir: Path | None = None
     pg_bin: Path | None = None
     host: str = "127.0.0.1"
@@ -88,7 +90,8 @@ class Settings:
             msg = "ETT_TLS_CERT and ETT_TLS_KEY go together"
             raise Invalid(msg)
         return cls(
-            database_url=_database_url(environ),
+            database_url=_database_url("ETT_DATABASE_URL", environ.get("ETT_DATABASE_URL", "")),
+            shard_urls=database_urls("ETT_SHARD_URLS", environ.get("ETT_SHARD_URLS", "")),
             data_dir=_path(environ, "ETT_DATA_DIR"),
             pg_bin=_path(environ, "ETT_PG_BIN"),
             host=environ.get("ETT_HOST") or "127.0.0.1",
@@ -114,6 +117,11 @@ class Settings:
             return False
 
 
+def database_urls(name: str, told: str) -> tuple[str, ...]:
+    """Database URLs from a comma-separated list. Raises `Invalid` for one of another database than PostgreSQL."""
+    return tuple(url for one in told.split(",") if (url := _database_url(name, one)) is not None)
+
+
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(OPTIONS)}"
@@ -135,14 +143,14 @@ def _path(environ: Mapping[str, str], name: str) -> Path | None:
     return Path(told).expanduser() if told else None
 
 
-def _database_url(environ: Mapping[str, str]) -> str | None:
-    url = environ.get("ETT_DATABASE_URL", "").strip()
+def _database_url(name: str, told: str) -> str | None:
+    url = told.strip()
     if not url:
         return None
     scheme = url.partition("://")[0]
     if scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
         # the value is not shown: it may hold a password
-        msg = "ETT_DATABASE_URL must start with postgresql://; no other database is supported"
+        msg = f"{name} must start with postgresql://; no other database is supported"
         raise Invalid(msg)
     return url
 

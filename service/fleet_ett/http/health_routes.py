@@ -58,13 +58,18 @@ def get_health() -> Health:
 
 @router.get("/readyz", response_model=Readiness, responses=PROBLEMS, tags=["service"], summary="Readiness")
 def get_readiness(request: Request) -> Readiness:
-    """The database answers and is at the newest migration; otherwise 503 that says which is not so."""
+    """The database answers and is at the newest migration; otherwise 503 that says which is not so.
+
+    Of a fleet of several servers it is the home, and `away` tells what is wrong with others: their jobs' events get
+    503, and so do questions about all jobs.
+    """
     read = cast("Callable[[], tuple[str | None, str | None]]", request.app.state.read_migration)
     current, head = read()
     if current != head:
         msg = f"the database is at migration {current or 'none'}, the service needs {head}: run fleet-ett migrate"
         raise Unavailable(msg)
-    return Readiness(status="ready", migration=current, head=head)
+    away = cast("Callable[[], list[str]]", request.app.state.list_away)()
+    return Readiness(status="partly" if away else "ready", migration=current, head=head, away=away)
 
 
 @router.get(

@@ -186,6 +186,9 @@ class Health(Answer):
 class Readiness(Answer):
     """Whether the service can answer: its database is there and at the newest migration."""
 
-    status: str = Field(examples=["ready"])
+    status: str = Field(
+        examples=["ready"], description="`ready`, or `partly` when a server of several is away."
+    )
     migration: str | None
     head: str | None
+    away: list[str] = Field(description="What is wrong with servers that own jobs; empty with one database.")

@@ -61,8 +61,7 @@ class PostgresClaims:
         }
         missing = wanted - out.keys()
         if missing:
-            with transaction(self._engine) as conn:
-                found = self._keep(kind, find_clusters(conn, kind, missing))
+            found = self._keep(kind, self.find(kind, missing))
             out |= found
             if kind == "job":  # nobody's yet, but the key says whose it will be
                 out |= {
@@ -71,6 +70,11 @@ class PostgresClaims:
                     if (first := name.partition("/")[0]) != name and first in self._with_tokens()
                 }
         return out
+
+    def find(self, kind: str, names: Iterable[str]) -> dict[str, str]:
+        """The cluster of each job or node that the database says is somebody's. Raises `Unavailable`."""
+        with transaction(self._engine) as conn:
+            return find_clusters(conn, kind, names)
 
     def claim(self, kind: str, wanted: Mapping[str, str], who: str) -> dict[str, str]:
         """See `Claims`."""

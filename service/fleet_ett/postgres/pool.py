@@ -35,8 +35,11 @@ LIVENESS = {
 TRANSIENT = ("08", "40", "53", "55", "57", "58")
 
 
-def open_pool(url: str, *, size: int = 10, name: str = "fleet-ett") -> Engine:
-    """A pool of at most `size` connections; opens none. Raises `Invalid` for a URL that cannot be read."""
+def open_pool(url: str, *, size: int = 10, name: str = "fleet-ett", options: str = "") -> Engine:
+    """A pool of at most `size` connections; opens none. Raises `Invalid` for a URL that cannot be read.
+
+    `options`: further settings of the server for these connections, `-c name=value`.
+    """
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
@@ -56,7 +59,7 @@ def open_pool(url: str, *, size: int = 10, name: str = "fleet-ett") -> Engine:
             "connect_timeout": CONNECT_TIMEOUT_S,
             "application_name": name,
             # nothing depends on the zone; it only keeps what people see in psql the same everywhere
-            "options": "-c timezone=UTC",
+            "options": f"-c timezone=UTC {options}".rstrip(),
             **LIVENESS,
         },
     )

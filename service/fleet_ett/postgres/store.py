@@ -67,10 +67,11 @@ class _MissingDaysError(Exception):
 
 
 class PostgresStore:
-    """`fleet_ett.ingest.Store` over a pool; safe for many threads."""
+    """`fleet_ett.ingest.Store` over a pool; safe for many threads. `counts`: whether events are counted here."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, counts: bool = True) -> None:
         self._engine = engine
+        self._counts = counts
         self._known = dimensions.Known()
         self._days: frozenset[int] = frozenset()
 
@@ -112,15 +113,16 @@ class PostgresStore:
                 dimensions.see_node(conn, agent.node, offset=offset, version=agent.version, now=now)
             refused = [*batch.refused, *late]
             quarantined = quarantine.add_refused(conn, batch.agent, refused, now=now)
-            counts.count_events(
-                conn,
-                {
-                    "accepted": stored.accepted - stored.conflicts,
-                    "conflict": stored.conflicts,
-                    "quarantined": quarantined,
-                    "duplicate": stored.duplicates + len(refused) - quarantined,
-                },
-            )
+            if self._counts:
+                counts.count_events(
+                    conn,
+                    {
+                        "accepted": stored.accepted - stored.conflicts,
+                        "conflict": stored.conflicts,
+                        "quarantined": quarantined,
+                        "duplicate": stored.duplicates + len(refused) - quarantined,
+                    },
+                )
         self._known.learn(learned)
         return Stored(stored.accepted, stored.duplicates, stored.conflicts, tuple(late))
 
