@@ -27,6 +27,8 @@ from fleet_ett.postgres.migrate import newest_revision
 from fleet_ett.postgres.pool import open_pool
 from fleet_ett.postgres.server import EmbeddedServer
 from fleet_ett.postgres.store import PostgresStore
+from fleet_ett.serve import bind
+from fleet_ett.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -335,3 +337,9 @@ def running_in(folder: Path) -> list[str]:
             if str(folder) in command:
                 found.append(command)
     return found
+
+
+def test_an_answer_leaves_at_once() -> None:
+    """asyncio sets TCP_NODELAY only on sockets that name their protocol; else kept connections wait 40 ms a request."""
+    with bind(Settings(port=0)) as listening:
+        assert socket.IPPROTO_TCP == listening.proto
