@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 JOBS ?= 2
+FUZZ_S ?= 300
+export FUZZ_S
 TORCH ?= torch==2.13.0
 PEER ?= ml-goodput-measurement==0.2.3
 LOCK = .venv-lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.10 --generate-hashes \
@@ -61,6 +63,15 @@ audit: .venv/dev.stamp .venv-audit/audit.stamp ## what is installed is what the 
 	# asks the Python Package Index: "could not be audited" where only a mirror of its files is reached
 	.venv-audit/bin/pip-audit --disable-pip --require-hashes -r deploy/locks/service.lock
 
+.PHONY: fuzz
+fuzz: .venv/fuzz.stamp ## hostile input for FUZZ_S seconds (300): Hypothesis, schemathesis, and atheris where it is to be had
+	ETT_TEST_EXAMPLES=$$((FUZZ_S * 20)) ETT_SCHEMATHESIS_EXAMPLES=$$((FUZZ_S / 3)) \
+	  .venv/bin/python -m pytest -n $(JOBS) tests/security tests/wire tests/postgres/test_blocks.py
+	mkdir -p .hypothesis/atheris
+	if .venv/bin/python -c 'import atheris'; then \
+	  .venv/bin/python -m tests.security.fuzz -max_total_time=$(FUZZ_S) -max_len=8192 .hypothesis/atheris; \
+	fi
+
 .PHONY: lock
 lock: .venv-lock/lock.stamp ## pin what pyproject.toml allows, for all Pythons; UPGRADE=--upgrade takes the newest
 	$(LOCK) --extra service --group dev -o deploy/locks/dev.lock
@@ -84,6 +95,10 @@ lock: .venv-lock/lock.stamp ## pin what pyproject.toml allows, for all Pythons; 
 
 .venv/dev.stamp: .venv/service.stamp deploy/locks/dev.lock
 	.venv/bin/python -m pip install --quiet --require-hashes -r deploy/locks/dev.lock
+	@touch $@
+
+.venv/fuzz.stamp: .venv/dev.stamp deploy/locks/fuzz.lock
+	.venv/bin/python -m pip install --quiet --require-hashes -r deploy/locks/fuzz.lock
 	@touch $@
 
 .venv-audit/audit.stamp: .venv-audit/made.stamp deploy/locks/audit.lock

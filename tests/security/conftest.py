@@ -34,3 +34,10 @@ def tokens(service: Service, database_url: str, capsys: pytest.CaptureFixture[st
     made.create("--scope", "admin")
     until(401, service, "/v1/jobs")
     return made
+
+
+@pytest.fixture(scope="module")
+def open_service(engine: Engine) -> Iterator[Service]:
+    """A service without tokens, whose books are empty at first."""
+    with running(engine) as found:
+        yield found
