@@ -14,7 +14,7 @@ trainer, blocks it, or talks to a network: facts go to a spool file, which `ett-
 
 from __future__ import annotations
 
-from ett_collector.current import current, data_wait, phase, start
+from ett_collector.current import _Current, current, data_wait, phase, start
 
 __all__ = [
     "checkpoint_committed",
@@ -36,7 +36,7 @@ def step(n: int, samples: int | None = None) -> None:
     A step runs from the mark before it to this one. The first one runs from `step_begin`, else from the end
     of the last phase before it; where neither was said it has no length, and the time before is unreported.
     """
-    current().step(n, samples)
+    _Current.recorder.step(n, samples)
 
 
 def step_begin(n: int, samples: int | None = None) -> None:
@@ -44,26 +44,26 @@ def step_begin(n: int, samples: int | None = None) -> None:
 
     `samples`: consumed by the whole job before this step (needed once where nothing was loaded, usually 0).
     """
-    current().step_begin(n, samples)
+    _Current.recorder.step_begin(n, samples)
 
 
 def checkpoint_committed(
     step: int, *, samples: int | None = None, mode: str | None = None, size: int | None = None
 ) -> None:
     """A checkpoint with `step` as its last complete step is durable from now on (`size` in bytes)."""
-    current().checkpoint_committed(step, samples=samples, mode=mode, size=size)
+    _Current.recorder.checkpoint_committed(step, samples=samples, mode=mode, size=size)
 
 
 def checkpoint_loaded(step: int, *, samples: int | None = None) -> None:
     """The state after `step` was loaded: the next step is `step + 1`."""
-    current().checkpoint_loaded(step, samples=samples)
+    _Current.recorder.checkpoint_loaded(step, samples=samples)
 
 
 def fault(kind: str, text: str = "", *, code: int | str | None = None) -> None:
     """Something went wrong (xid, ecc, oom, nccl, link, filesystem, exception, preemption ...)."""
-    current().fault(kind, text, code=code)
+    _Current.recorder.fault(kind, text, code=code)
 
 
 def end(outcome: str = "completed", *, error: str | None = None, exit_code: int | None = None) -> None:
     """This rank's attempt is over: completed, failed, cancelled, preempted or resized."""
-    current().end(outcome, error=error, exit_code=exit_code)
+    _Current.recorder.end(outcome, error=error, exit_code=exit_code)

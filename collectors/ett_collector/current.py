@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from time import time_ns
-from typing import TYPE_CHECKING, Any
 
-from ett_collector import identity as identities
-from ett_collector import process
-from ett_collector.clock import Clock
-from ett_collector.frames import encode
 from ett_collector.null import NullRecorder
-from ett_collector.recorder import Recorder, phase_fields
 from ett_collector.spans import DataWait, Phase
-from ett_collector.spool import HEAD_VERSION, LIMIT_BYTES, Spool
 
+TYPE_CHECKING = False  # what is needed to record is imported by `start`
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
+
+    from ett_collector.recorder import Recorder
+    from ett_collector.spool import Spool
 
 LONG_BEFORE_NS = (
     600_000_000_000  # an unlaunched process that is older (a notebook) did not start for this job
@@ -31,6 +28,7 @@ class _Current:
     """The holder of the recorder, so that no module has to rebind a global of another."""
 
     recorder: Recorder | NullRecorder = NULL
+    live: Recorder | None = None  # the same, where it records
     key: tuple[str, str, int] | None = None
     forks_watched = False
 
@@ -82,7 +80,7 @@ def start(  # noqa: PLR0913 - every field has a default
             **({} if released_between is None else {"released_between": bool(released_between)}),
         }
         facts = {"name": name, "cluster": cluster, "team": team, "model": model, "framework": framework}
-        told = identities.facts(os.environ) | {key: str(value) for key, value in facts.items() if value}
+        told = {key: str(value) for key, value in facts.items() if value}
         marked = {str(key): str(value) for key, value in (labels or {}).items()}
         return _start(said, {"facts": told, "labels": marked or None}, spool_dir)
     except Exception:  # noqa: BLE001 - a trainer never fails for its recorder
@@ -102,22 +100,27 @@ def phase(
     `name` is a phase of the taxonomy or a name of one's own; `overlapped` says that training goes on beside
     it; `work_key` is a fingerprint of work that another attempt might not have to do again.
     """
-    return Phase(
-        _recording, phase_fields(name, overlapped=overlapped, work_key=work_key, step=step, attrs=attrs)
-    )
+    return Phase(_live, (name, overlapped, work_key), step, attrs)
 
 
 def data_wait() -> DataWait:
     """A wait of the step for its input: `with ett.data_wait(): batch = next(batches)`."""
-    return DataWait(_recording)
+    return DataWait(_live)
 
 
-def _recording() -> Recorder | None:
-    recorder = _Current.recorder
-    return recorder if isinstance(recorder, Recorder) else None
+def _live() -> Recorder | None:
+    return _Current.live
 
 
 def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.PathLike[str] | None) -> Recorder:
+    from time import time_ns  # noqa: PLC0415 - all of this costs nothing where nothing is recorded
+
+    from ett_collector import identity as identities  # noqa: PLC0415
+    from ett_collector import process  # noqa: PLC0415
+    from ett_collector.clock import Clock  # noqa: PLC0415
+    from ett_collector.recorder import Recorder  # noqa: PLC0415
+    from ett_collector.spool import HEAD_VERSION  # noqa: PLC0415
+
     stat = process.read_stat(os.getpid())
     ticks = stat.ticks if stat is not None else 0
     boot = process.boot_id()
@@ -131,10 +134,10 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
     launched_at = identity.launched_at
     if launched_at is not None and began < launched_at <= now:
         began = launched_at  # the kernel counts starts in ticks of 10 ms: no process is older than its parent
-    if isinstance(_Current.recorder, Recorder):
+    if _Current.live is not None:
         if _Current.key == key:
-            return _Current.recorder
-        _Current.recorder.end("unknown")  # a restart inside the process: the hardware was kept
+            return _Current.live
+        _Current.live.end("unknown")  # a restart inside the process: the hardware was kept
         identity = identity._replace(**{"released_between": False, **said})
         began = now = time_ns()
     head = {
@@ -149,10 +152,11 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
         "pidns": process.pid_namespace(),
         "began": began,
         **identity._asdict(),
-        **facts,
+        "facts": identities.facts(os.environ) | facts["facts"],
+        "labels": facts["labels"],
     }
     recorder = Recorder(_spool(head, spool_dir), head["id"][:8], Clock())
-    _Current.recorder, _Current.key = recorder, key
+    _Current.recorder, _Current.live, _Current.key = recorder, recorder, key
     if launched_at is not None and launched_at < began:
         recorder.span(LAUNCHER_START, launched_at, began)
     if began < now:
@@ -161,7 +165,10 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
 
 
 def _spool(head: dict[str, Any], spool_dir: str | os.PathLike[str] | None) -> Spool:
-    folder, private = identities.spool_folder(os.environ)
+    from ett_collector.identity import spool_folder  # noqa: PLC0415
+    from ett_collector.spool import LIMIT_BYTES, Spool  # noqa: PLC0415
+
+    folder, private = spool_folder(os.environ)
     if spool_dir is not None:
         folder, private = os.path.abspath(os.fspath(spool_dir)), False
     if not _Current.forks_watched and hasattr(os, "register_at_fork"):
@@ -170,13 +177,14 @@ def _spool(head: dict[str, Any], spool_dir: str | os.PathLike[str] | None) -> Sp
     said = os.environ.get("ETT_SPOOL_BYTES", "")
     limit = int(said) if said.isdigit() else LIMIT_BYTES
     name = f"{head['kind']}-{head['pid']}-{head['id']}"
-    return Spool(folder, name, encode(head), limit_bytes=limit, private=private)
+    return Spool(folder, name, head, limit_bytes=limit, private=private)
 
 
 def _forget() -> None:
     """In a forked child: its parent's recorder is none of its business; it may `start` one of its own."""
-    recorder, _Current.recorder, _Current.key = _Current.recorder, NULL, None
-    if isinstance(recorder, Recorder):
+    recorder = _Current.live
+    _Current.recorder, _Current.live, _Current.key = NULL, None, None
+    if recorder is not None:
         recorder.abandon()
 
 

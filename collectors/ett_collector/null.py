@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ett_collector.spans import DataWait, Phase
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ett_collector.recorder import Recorder
 
 
@@ -28,7 +29,7 @@ class NullRecorder:
 
     def phase(self, name: str, **_fields: Any) -> Phase:
         """A span that nobody keeps."""
-        return Phase(_nobody, {"phase": name})
+        return Phase(_nobody, (name, False, None))
 
     def data_wait(self) -> DataWait:
         """A wait that nobody keeps."""

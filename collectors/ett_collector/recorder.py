@@ -1,69 +1,52 @@
 """The recorder of one trainer process: raw facts into its spool, nothing into the trainer's way.
 
-No method raises (an error is counted in `errors`), takes part in the trainer's exceptions or talks to a
-network. What is a loss, and whose, is decided far from here.
+No method raises (an error is counted in `errors`), takes part in the trainer's exceptions, waits for anybody or
+talks to a network. A call stamps a record and puts it into a slot (`slots.py`); how long a step was and how much
+of it was a wait is worked out by the agent (`agent/stopwatch.py`), what that means far from here.
 
-Records (`t`): `head`, `open` and `phase` (a span begins, ends), `begin` and `step` (a step is in flight, is
-complete), `wait` and `waited` (for input), `checkpoint`, `fault`, `end` (the trainer's word), `exit` (Python
-finalises without one) and `lost` (records that could not be written). Stamps ns since the epoch UTC.
+Rare facts are notes (`t`): `head`, `name` (what a number stands for), `attrs` (of a span), `phase` (a span that
+was measured elsewhere), `checkpoint`, `fault`, `end` (the trainer's word), `exit` (Python finalises without one)
+and `lost` (records that could not be written).
 """
 
 from __future__ import annotations
 
 import atexit
 import sys
-import threading
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from time import monotonic_ns
 
-from ett_collector.clock import Clock, span_end
-from ett_collector.frames import encode
+from ett_collector.clock import CHECK_NS, Clock
+from ett_collector.slots import BEGIN, CLOSE, NONE, OPEN, STEP, WAIT, WAITED
 from ett_collector.spans import DataWait, Phase
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ett_collector.spool import Spool
 
-LONG_WAIT_NS = 1_000_000_000  # a longer wait for input is a span of its own
-DATA_STALL = "data_stall"
+    Opened = tuple[int, int, int, int]  # span, name, step, mono of the begin
+
 ERROR_CHARACTERS = 8000
-
-
-class Opened(NamedTuple):
-    """A phase that has begun."""
-
-    fields: dict[str, Any]
-    span: str
-    start: tuple[int, int]
-
-
-class Waiting(NamedTuple):
-    """A wait for input that has begun; `blocked` is what phases had taken until then (ns)."""
-
-    start: tuple[int, int]
-    blocked: int
+MAX_NAMES = 512  # names, work keys and exceptions with a number: each file begins with all of them
 
 
 class Recorder:
     """Records one rank of one attempt. `token` makes its span names unique in the attempt."""
 
+    __slots__ = ("_check_at", "_clock", "_names", "_numbers", "_put", "_spool", "_token", "errors")
+
     def __init__(self, spool: Spool, token: str, clock: Clock) -> None:
         self.errors = 0
         self._spool = spool
+        self._put = spool.put
         self._token = token
         self._clock = clock
-        self._numbers = count(1)
-        # Re-entrant: a signal handler may record while its thread is recording.
-        self._lock = threading.RLock()
-        self._ended = False
-        self._left: tuple[int, int] | None = None  # the last mark
-        self._begun: tuple[int, int] | None = None  # the step that was said to begin before any mark
-        self._prepared: tuple[int, int] | None = None  # the end of the last blocking phase before any mark
-        self._depth = 0  # blocking spans that are open, in any thread
-        self._blocked_since = 0
-        self._blocked = 0  # monotonic ns in blocking spans so far
-        self._blocked_at_mark = 0
-        self._waits = 0  # waits that are open
-        self._wait_ns = 0  # short waits since the last mark
+        self._numbers = count(1).__next__
+        self._names: dict[Any, int] = {}
+        self._check_at = 0
+        self._check(monotonic_ns(), first=True)
         atexit.register(self._at_exit)
 
     @property
@@ -78,8 +61,10 @@ class Recorder:
         before it (where neither was said it has no length, and the time before it stays unreported).
         """
         try:
-            with self._lock:
-                self._mark(int(n), samples)
+            mono = monotonic_ns()
+            if mono > self._check_at:
+                self._check(mono)
+            self._put(STEP, mono, n, NONE if samples is None else samples)
         except Exception as error:  # noqa: BLE001 - whatever it is, the trainer goes on
             self._failed(error)
 
@@ -89,13 +74,10 @@ class Recorder:
         `samples`: consumed by the whole job before it (needed once where nothing was loaded, usually 0).
         """
         try:
-            with self._lock:
-                now = self._clock.now()
-                if self._left is None:
-                    self._begun = now
-                    self._count_from(now[1])
-                head = b'{"t":"begin","n":%d,"at":%d' % (int(n), now[0])
-                self._write(head + (b"}" if samples is None else b',"samples":%d}' % int(samples)))
+            mono = monotonic_ns()
+            if mono > self._check_at:
+                self._check(mono)
+            self._put(BEGIN, mono, n, NONE if samples is None else samples)
         except Exception as error:  # noqa: BLE001
             self._failed(error)
 
@@ -109,9 +91,7 @@ class Recorder:
         attrs: dict[str, Any] | None = None,
     ) -> Phase:
         """A span: context manager or decorator (see `ett_collector.phase`)."""
-        return Phase(
-            lambda: self, phase_fields(name, overlapped=overlapped, work_key=work_key, step=step, attrs=attrs)
-        )
+        return Phase(lambda: self, (name, overlapped, work_key), step, attrs)
 
     def data_wait(self) -> DataWait:
         """A wait for input: context manager."""
@@ -136,136 +116,93 @@ class Recorder:
 
     def span(self, name: str, start: int, end: int) -> None:
         """A span that was measured elsewhere, between two stamps (wall ns)."""
-        number = next(self._numbers)
-        self._note(
-            {"t": "phase", "phase": name, "span": f"{self._token}-{number}", "start": start, "end": end}
-        )
+        span = f"{self._token}-{self._numbers()}"
+        self._note({"t": "phase", "phase": name, "span": span, "start": start, "end": end})
 
     def end(
         self, outcome: str = "completed", *, error: str | None = None, exit_code: int | None = None
     ) -> None:
         """This rank's attempt is over (completed, failed, cancelled, preempted, resized). Nothing follows."""
-        with self._lock:
-            self._note({"t": "end", "outcome": outcome, "error": error, "exit_code": exit_code})
-            self._ended = True
+        self._note({"t": "end", "outcome": outcome, "error": error, "exit_code": exit_code})
         self._spool.close()
         atexit.unregister(self._at_exit)
 
     def abandon(self) -> None:
         """In a forked child: this recorder is the parent's. Takes no lock."""
-        self._lock = threading.RLock()
-        self._ended = True
         self._spool.abandon()
         atexit.unregister(self._at_exit)
 
-    def open_phase(self, fields: dict[str, Any]) -> Opened | None:
+    def open_phase(self, phase: Phase) -> Opened | None:
         """Begin a span; `close_phase` ends it."""
         try:
-            with self._lock:
-                now = self._clock.now()
-                opened = Opened(fields, f"{self._token}-{next(self._numbers)}", now)
-                self._write(encode({"t": "open", **fields, "span": opened.span, "start": now[0]}))
-                if not fields.get("overlapped"):
-                    self._block(now[1])
-                return opened
+            name = self._names.get(phase.key) or self._name(phase.key, phase.key)
+            span = self._numbers()
+            step = NONE if phase.step is None else phase.step
+            if phase.attrs is not None:
+                self._attrs(span, phase.attrs)
+            mono = monotonic_ns()
+            if mono > self._check_at:
+                self._check(mono)
+            self._put(OPEN, mono, span, name, step)
         except Exception as error:  # noqa: BLE001
             self._failed(error)
             return None
+        return span, name, step, mono
 
-    def close_phase(self, opened: Opened | None, raised: str | None = None) -> None:
+    def close_phase(self, opened: Opened, raised: str | None = None) -> None:
         """End a span; `raised` names the exception that ended it."""
-        if opened is None:
-            return
         try:
-            with self._lock:
-                now = self._clock.now()
-                end, jump = span_end(opened.start, now)
-                if not opened.fields.get("overlapped"):
-                    self._unblock(now[1])
-                    if self._left is None and self._begun is None:
-                        self._prepared = now
-                        self._count_from(now[1])
-                record = {
-                    "t": "phase",
-                    **opened.fields,
-                    "span": opened.span,
-                    "start": opened.start[0],
-                    "end": end,
-                }
-                extra = {
-                    name: value for name, value in (("clock_jump_ns", jump), ("raised", raised)) if value
-                }
-                if extra:
-                    record["attrs"] = {**(opened.fields.get("attrs") or {}), **extra}
-                self._write(encode(record))
+            mono = monotonic_ns()
+            if mono > self._check_at:
+                self._check(mono)
+            why = (
+                0 if raised is None else self._names.get(raised) or self._name(raised, (raised, False, None))
+            )
+            span, name, step, begun = opened
+            self._put(CLOSE, mono, span, name, step, begun, why)
         except Exception as error:  # noqa: BLE001
             self._failed(error)
 
-    def open_wait(self) -> Waiting | None:
-        """Begin a wait for input; None inside another one."""
+    def open_wait(self) -> int:
+        """Begin a wait for input; `close_wait` takes the answer."""
+        mono = monotonic_ns()
         try:
-            with self._lock:
-                self._waits += 1
-                if self._waits > 1:
-                    return None
-                now = self._clock.now()
-                self._write(b'{"t":"wait","at":%d}' % now[0])
-                return Waiting(now, self._blocked_until(now[1]))
+            if mono > self._check_at:
+                self._check(mono)
+            self._put(WAIT, mono)
         except Exception as error:  # noqa: BLE001
             self._failed(error)
-            return None
+        return mono
 
-    def close_wait(self, waiting: Waiting | None) -> None:
+    def close_wait(self, begun: int) -> None:
         """End a wait: short ones are summed until the mark, a long one is a span where it was."""
         try:
-            with self._lock:
-                self._waits -= 1
-                if waiting is None:
-                    return
-                now = self._clock.now()
-                end, jump = span_end(waiting.start, now)
-                taken = self._blocked_until(now[1]) - waiting.blocked
-                waited = max(0, end - waiting.start[0] - taken)
-                if waited < LONG_WAIT_NS or self._depth:
-                    self._wait_ns += waited
-                    if self._left is None and self._begun is None and self._prepared is None:
-                        self._begun = waiting.start  # nothing else tells where the first step begins
-                        self._blocked_at_mark = waiting.blocked
-                    self._write(b'{"t":"waited","ns":%d}' % waited)
-                    return
-                self._blocked += waited
-                record = {
-                    "t": "phase",
-                    "phase": DATA_STALL,
-                    "span": f"{self._token}-{next(self._numbers)}",
-                    "start": waiting.start[0],
-                    "end": end,
-                }
-                self._write(encode({**record, "attrs": {"clock_jump_ns": jump}} if jump else record))
+            mono = monotonic_ns()
+            if mono > self._check_at:
+                self._check(mono)
+            self._put(WAITED, mono, begun)
         except Exception as error:  # noqa: BLE001
             self._failed(error)
 
-    def _mark(self, n: int, samples: int | None) -> None:
-        now = self._clock.now()
-        blocked = self._blocked_until(now[1])
-        start = self._left or self._begun or self._prepared or now
-        end, jump = span_end(start, now)
-        since = blocked - self._blocked_at_mark if start is not now else 0
-        wait = min(self._wait_ns, end - start[0])
-        head = b'{"t":"step","n":%d,"start":%d,"end":%d,"wait":%d,"blocked":%d' % (
-            n,
-            start[0],
-            end,
-            wait,
-            since,
+    def _name(self, key: Any, said: tuple[Any, Any, Any]) -> int:
+        """The number of a name that had none. Its note is written before anything refers to it."""
+        if len(self._names) >= MAX_NAMES:
+            self._names = {}  # whatever comes again gets a new number
+            self._spool.forget_again()
+        number = self._numbers()
+        named = zip(
+            ("phase", "overlapped", "work_key"), (said[0], bool(said[1]) or None, said[2]), strict=True
         )
-        tail = b"}" if samples is None else b',"samples":%d}' % int(samples)
-        self._write(head + b',"jump":%d' % jump + tail if jump else head + tail)
-        self._left, self._wait_ns, self._blocked_at_mark = now, 0, blocked
+        fields = {field: value for field, value in named if value is not None}
+        self._spool.note({"t": "name", "number": number, "fields": fields}, again=True)
+        self._names[key] = number
+        return number
 
-    def _count_from(self, mono: int) -> None:
-        """The first step begins here: phases and waits before it are none of it."""
-        self._wait_ns, self._blocked_at_mark = 0, self._blocked_until(mono)
+    def _attrs(self, span: int, attrs: dict[str, Any]) -> None:
+        try:
+            self._spool.note({"t": "attrs", "span": span, "attrs": attrs})
+        except Exception as error:  # noqa: BLE001 - the span is worth more than what is said of it
+            self._failed(error)
 
     def _checkpoint(
         self, kind: str, step: int, samples: int | None, mode: str | None, size: int | None
@@ -276,28 +213,20 @@ class Recorder:
 
     def _note(self, record: dict[str, Any]) -> None:
         try:
-            with self._lock:
-                record["at"] = self._clock.now()[0]
-                self._write(encode({name: value for name, value in record.items() if value is not None}))
+            mono = monotonic_ns()
+            if mono > self._check_at:
+                self._check(mono)
+            record["mono"] = mono
+            self._spool.note({name: value for name, value in record.items() if value is not None})
         except Exception as error:  # noqa: BLE001
             self._failed(error)
 
-    def _write(self, payload: bytes) -> None:
-        if not self._ended:
-            self._spool.append(payload)
-
-    def _block(self, mono: int) -> None:
-        if self._depth == 0:
-            self._blocked_since = mono
-        self._depth += 1
-
-    def _unblock(self, mono: int) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self._blocked += mono - self._blocked_since
-
-    def _blocked_until(self, mono: int) -> int:
-        return self._blocked + (mono - self._blocked_since if self._depth else 0)
+    def _check(self, mono: int, *, first: bool = False) -> None:
+        """Look, once a second, whether the wall clock was set and the spool is still there."""
+        self._check_at = mono + CHECK_NS
+        if self._clock.follow() or first:
+            self._spool.set_anchor(mono, self._clock.anchor)
+        self._spool.inspect()
 
     def _failed(self, error: Exception) -> None:
         self.errors += 1
@@ -308,17 +237,6 @@ class Recorder:
             sys, "last_value", None
         )  # set by the interpreter for an exception that nobody caught
         self._note({"t": "exit", "error": _text(raised) if raised is not None else None})
-
-
-def phase_fields(
-    name: str, *, overlapped: bool, work_key: str | None, step: int | None, attrs: dict[str, Any] | None
-) -> dict[str, Any]:
-    """The fields of a span, as its records and the wire name them."""
-    fields: dict[str, Any] = {"phase": name}
-    if overlapped:
-        fields["overlapped"] = True
-    more = {"work_key": work_key, "step": step, "attrs": attrs}
-    return fields | {name: value for name, value in more.items() if value is not None}
 
 
 def _text(error: BaseException) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from ett_collector import identity as identities
 from ett_collector import process
-from ett_collector.frames import encode
 from ett_collector.spool import HEAD_VERSION, Spool
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Launch:
             "labels": None,
         }
         folder, private = identities.spool_folder(environ)
-        self._spool = Spool(folder, f"launcher-{os.getpid()}-{token}", encode(head), private=private)
+        self._spool = Spool(folder, f"launcher-{os.getpid()}-{token}", head, private=private)
         self._environ = environ
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -111,7 +110,7 @@ class Launch:
             return
 
     def _note(self, record: dict[str, Any]) -> None:
-        self._spool.append(encode({**record, "at": time.time_ns()}))
+        self._spool.note({**record, "at": time.time_ns()})
 
 
 def _in_foreground() -> bool:

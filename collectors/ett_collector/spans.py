@@ -5,65 +5,63 @@ A phase is written twice, when it begins and when it ends, so that a SIGKILL in 
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
+TYPE_CHECKING = False  # typing itself would cost a third of the import
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+    from typing import Any, TypeVar
 
-    from ett_collector.recorder import Opened, Recorder, Waiting
+    from ett_collector.recorder import Recorder
 
     Function = TypeVar("Function", bound=Callable[..., Any])
-
-_COROUTINE = 0x80  # CO_COROUTINE; the inspect module costs more to import than all of this package
 
 
 class Phase:
     """`with phase("checkpoint_load"):`, or `@phase("evaluation")` on a function (a span for each call).
 
-    `find` answers the recorder of this process at the moment the phase begins.
+    A decorated generator is timed while it works, from each `next` to its `yield`; a coroutine from its first
+    step to its last. `find` answers the recorder of this process at the moment the phase begins. `key` is what
+    all spans of this kind share: (name, overlapped, work_key).
     """
 
-    __slots__ = ("_fields", "_find", "_opened")
+    __slots__ = ("_find", "_opened", "attrs", "key", "step")
 
-    def __init__(self, find: Callable[[], Recorder | None], fields: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Recorder | None],
+        key: tuple[str, bool, str | None],
+        step: int | None = None,
+        attrs: dict[str, Any] | None = None,
+    ) -> None:
         self._find = find
-        self._fields = fields
-        self._opened: list[tuple[Recorder, Opened | None]] = []
+        self.key = key
+        self.step = step
+        self.attrs = attrs
+        self._opened: Any = None  # (what was opened before it, recorder, span): it may be entered again
 
     def __enter__(self) -> Phase:
         recorder = self._find()
         if recorder is not None:
-            self._opened.append((recorder, recorder.open_phase(self._fields)))
+            self._opened = (self._opened, recorder, recorder.open_phase(self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._opened:
-            recorder, opened = self._opened.pop()
-            recorder.close_phase(opened, None if kind is None else kind.__name__)
+        if self._opened is not None:
+            self._opened, recorder, opened = self._opened
+            if opened is not None:
+                recorder.close_phase(opened, None if kind is None else kind.__name__)
+
+    def again(self) -> Phase:
+        """A phase like this one, for another call."""
+        return Phase(self._find, self.key, self.step, self.attrs)
 
     def __call__(self, function: Function) -> Function:
-        """Decorate a function or coroutine function."""
-        find, fields = self._find, self._fields
-        code = getattr(function, "__code__", None)
-        if code is not None and code.co_flags & _COROUTINE:
+        """Decorate a function, coroutine function or generator function, also an asynchronous one."""
+        from ett_collector.wrapped import wrapped  # noqa: PLC0415 - functools is not needed to record
 
-            @functools.wraps(function)
-            async def awaited(*args: object, **options: object) -> object:
-                with Phase(find, fields):
-                    return await function(*args, **options)
-
-            return cast("Function", awaited)
-
-        @functools.wraps(function)
-        def called(*args: object, **options: object) -> object:
-            with Phase(find, fields):
-                return function(*args, **options)
-
-        return cast("Function", called)
+        return wrapped(self, function)
 
 
 class DataWait:
@@ -73,17 +71,17 @@ class DataWait:
 
     def __init__(self, find: Callable[[], Recorder | None]) -> None:
         self._find = find
-        self._waiting: list[tuple[Recorder, Waiting | None]] = []
+        self._waiting: Any = None
 
     def __enter__(self) -> DataWait:
         recorder = self._find()
         if recorder is not None:
-            self._waiting.append((recorder, recorder.open_wait()))
+            self._waiting = (self._waiting, recorder, recorder.open_wait())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._waiting:
-            recorder, waiting = self._waiting.pop()
-            recorder.close_wait(waiting)
+        if self._waiting is not None:
+            self._waiting, recorder, begun = self._waiting
+            recorder.close_wait(begun)

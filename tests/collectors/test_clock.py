@@ -1,11 +1,11 @@
-"""Stamps of a process whose wall clock is set while it runs."""
+"""The anchor of a process whose wall clock is set while it runs."""
 
 from __future__ import annotations
 
 import pytest
 
 from ett_collector import clock as clock_module
-from ett_collector.clock import Clock, span_end
+from ett_collector.clock import Clock
 
 SECOND = 1_000_000_000
 
@@ -16,11 +16,18 @@ class Hands:
     def __init__(self) -> None:
         self.wall = 1_764_000_000 * SECOND
         self.mono = 500 * SECOND
+        self.delays: list[int] = []
 
     def tick(self, ns: int) -> None:
         """Time passes."""
         self.wall += ns
         self.mono += ns
+
+    def read_mono(self) -> int:
+        """The monotonic clock; the process may be put aside right after."""
+        now = self.mono
+        self.tick(self.delays.pop(0) if self.delays else 0)
+        return now
 
 
 @pytest.fixture
@@ -28,50 +35,41 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     """The clocks that `Clock` reads."""
     hands = Hands()
     monkeypatch.setattr(clock_module, "time_ns", lambda: hands.wall)
-    monkeypatch.setattr(clock_module, "monotonic_ns", lambda: hands.mono)
+    monkeypatch.setattr(clock_module, "monotonic_ns", hands.read_mono)
     return hands
 
 
-def test_stamps_are_wall_time(hands: Hands) -> None:
-    """Without a jump a stamp is the wall clock, and a span as long as the monotonic clock says."""
+def test_anchor_is_wall_minus_monotonic(hands: Hands) -> None:
+    """While nobody sets the clock it stays."""
     clock = Clock()
-    start = clock.now()
     hands.tick(3 * SECOND)
 
-    assert (hands.wall, 0) == span_end(start, clock.now())
+    assert (False, hands.wall - hands.mono) == (clock.follow(), clock.anchor)
 
 
-@pytest.mark.parametrize("jump", [-3600 * SECOND, 3600 * SECOND])
-def test_a_jump_inside_a_span_changes_no_length(hands: Hands, jump: int) -> None:
-    """The span keeps its monotonic length and tells the jump; what begins after it has the new time."""
+@pytest.mark.parametrize("jump", [-3600 * SECOND, 3600 * SECOND, SECOND // 5])
+def test_anchor_follows_a_clock_that_is_set(hands: Hands, jump: int) -> None:
+    """Once: the next look finds the clocks in step."""
     clock = Clock()
-    start = clock.now()
-    hands.tick(SECOND)
     hands.wall += jump
-    hands.tick(SECOND)
-    now = clock.now()
 
-    assert (start[0] + 2 * SECOND, jump) == span_end(start, now)
-    assert hands.wall == now[0]
+    assert (True, hands.wall - hands.mono) == (clock.follow(), clock.anchor)
+    assert clock.follow() is False
 
 
 def test_reading_two_clocks_is_no_jump(hands: Hands) -> None:
     """A few milliseconds between the clocks are a busy machine."""
     clock = Clock()
-    start = clock.now()
-    hands.tick(SECOND)
+    before = clock.anchor
     hands.wall += 5_000_000
 
-    assert start[0] + SECOND == clock.now()[0]
+    assert (False, before) == (clock.follow(), clock.anchor)
 
 
-def test_a_small_step_is_followed_and_not_told(hands: Hands) -> None:
-    """NTP set the clock by 0.2 s: later stamps are right, the span's length is too."""
+def test_a_process_that_is_put_aside_between_two_readings_sees_no_jump(hands: Hands) -> None:
+    """Half a second lies between one monotonic reading and the wall's: the tightest of several pairs counts."""
     clock = Clock()
-    start = clock.now()
-    hands.tick(SECOND)
-    hands.wall += SECOND // 5
-    now = clock.now()
+    before = clock.anchor
+    hands.delays = [0, SECOND // 2, 0, 0, 0, 0, 0, 0, 0]
 
-    assert (start[0] + SECOND, 0) == span_end(start, now)
-    assert hands.wall == now[0]
+    assert (False, before) == (clock.follow(), clock.anchor)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ett_collector.agent.stopwatch import Stopwatch
 from ett_collector.agent.tail import Position, list_spools, read_spool
 from tests.collectors.conftest import COLLECTORS
 
@@ -18,17 +19,20 @@ if TYPE_CHECKING:
     from tests.collectors.conftest import Bench
 
 
-def spools(folder: Path) -> list[list[dict[str, Any]]]:
-    """The records of each spool in a folder."""
+def spools(folder: Path, torn: int = 0) -> list[list[dict[str, Any]]]:
+    """The records of each spool in a folder, as the agent works them out; at most `torn` that are cut off."""
     found = []
     for name, numbers in sorted(list_spools(str(folder)).items()):
         records: list[dict[str, Any]] = []
+        watch = Stopwatch(name[-32:][:8])
         position, more = Position(), True
         while more:
-            read = read_spool(str(folder), name, numbers, position)
-            records += read.records
+            read = read_spool(str(folder), name, numbers, position, patient=False)
+            torn -= read.torn
+            records += [record for record in map(watch.take, read.records) if record is not None]
             position, more = read.position, read.more
         found.append(records)
+    assert torn >= 0
     return found
 
 

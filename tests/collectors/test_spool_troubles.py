@@ -31,12 +31,14 @@ def test_full_disk(bench: Bench, small_disk: Path) -> None:
     """Records are lost from the moment the disk is full; once there is room, the loss is told and all goes on."""
     filler = small_disk / "filler"
     code = f"""
+from ett_collector import spool
+spool.CHECK_S = 0.05
 rec = ett.start("j")
 for n in range(2000): ett.step(n)
 lost = rec.dropped
 assert lost > 0
 os.truncate({str(filler)!r}, 0)
-ett.step(2000)
+time.sleep(0.06); ett.step(2000)
 assert rec.dropped == lost and rec.errors == 0
 say(lost)
 """
@@ -82,8 +84,8 @@ def test_folder_that_is_removed(bench: Bench) -> None:
         bench,
         f"""
 import shutil
-from ett_collector import spool
-spool.CHECK_S = 0.05
+from ett_collector import recorder
+recorder.CHECK_NS = 50_000_000
 ett.start("j"); ett.step(0)
 shutil.rmtree({str(bench.spool)!r})
 time.sleep(0.06); ett.step(1)

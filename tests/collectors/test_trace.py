@@ -9,7 +9,7 @@ from ett_collector.agent.trace import Trace
 
 S = 1_000_000_000
 HEAD = {
-    "t": "head", "v": 1, "kind": "trainer", "id": "f" * 32, "at": 100 * S, "pid": 7, "ticks": 9, "boot": "b",
+    "t": "head", "v": 2, "kind": "trainer", "id": "f" * 32, "at": 100 * S, "pid": 7, "ticks": 9, "boot": "b",
     "pidns": "n", "began": 99 * S, "job": "j", "attempt": "a", "rank": 0, "world_size": 2, "gpus": None,
     "gpus_on_node": 1, "allocated": None, "launched_at": None, "released_between": None,
     "facts": {"team": "ads"}, "labels": None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ett_collector.agent.attempts import GRACE_NS, Attempt
 from ett_collector.agent.outbox import Full
-from ett_collector.agent.tail import Position, list_spools, read_spool
+from ett_collector.agent.tail import Position, list_spools, read_spool, version_of
 from ett_collector.agent.trace import Trace
 from ett_collector.agent.watch import Death, Watch
 from ett_collector.spool import HEAD_VERSION, segment_name
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EVENTS_A_CYCLE = 4000
 HEADLESS_S = 3600.0  # a file whose writer was killed before its first record
+HELD_S = 10.0  # the longest that a slot is waited for whose writer may be in the middle of it
 KEEP_ATTEMPT_NS = 3_600_000_000_000  # after its end, for stragglers
 COMPLAIN_S = 60.0
 
@@ -60,6 +61,8 @@ class Node:
         self._dirty: set[str] = set()
         self._gone: set[str] = set()  # traces that the state still holds and that are no more
         self._changed: set[tuple[str, str]] = set()
+        self._foreign: set[str] = set()
+        self._held: dict[str, float] = {}  # spools with a slot that is waited for, since when
         self._events: list[dict[str, Any]] = []
         self._beat_at = 0.0
         self._complain_at = 0.0
@@ -70,7 +73,8 @@ class Node:
             return False  # the disk takes nothing: the spools keep the rest
         spools = list_spools(self._config.spool_dir)
         self._find(spools)
-        self._look(spools)
+        if self._look(spools):  # whoever died may have begun another file after we looked
+            spools = list_spools(self._config.spool_dir)
         more = self._read(spools)
         now = time.time_ns()
         beat = last or (time.monotonic() >= self._beat_at and not more)
@@ -92,24 +96,37 @@ class Node:
         for name, numbers in spools.items():
             if name in self._traces:
                 continue
+            version = version_of(self._config.spool_dir, name, numbers[0])
+            if version not in (None, HEAD_VERSION):
+                self._tell_foreign(name, version)
+                continue
             found = read_spool(self._config.spool_dir, name, numbers, Position())
             head = found.records[0] if found.records else {}
-            if head.get("t") != "head" or head.get("v") != HEAD_VERSION:
-                self._discard_headless(name, numbers, found.records)
+            if not isinstance(head, dict) or head.get("t") != "head":
+                self._discard_headless(name, numbers)
                 continue
-            trace = Trace(name, head)
+            trace = Trace.of(name, head)
             self._traces[name] = trace
             attempt = self._attempts.setdefault(trace.key, Attempt(*trace.key))
             self._changed.add(trace.key)
             self._add(name, attempt.join(trace, self._config.node))
 
-    def _discard_headless(self, name: str, numbers: list[int], records: list[dict[str, Any]]) -> None:
+    def _tell_foreign(self, name: str, version: int | None) -> None:
+        if name not in self._foreign:
+            self._foreign.add(name)
+            log.warning(
+                "%s is written in version %s, this agent reads %s: left alone", name, version, HEAD_VERSION
+            )
+
+    def _discard_headless(self, name: str, numbers: list[int]) -> None:
         path = os.path.join(self._config.spool_dir, segment_name(name, numbers[-1]))
         with contextlib.suppress(OSError):
-            if time.time() - os.path.getmtime(path) > HEADLESS_S and not records:
+            if time.time() - os.path.getmtime(path) > HEADLESS_S:
                 os.unlink(path)
 
-    def _look(self, spools: dict[str, list[int]]) -> None:
+    def _look(self, spools: dict[str, list[int]]) -> bool:
+        """Look at the processes; whether one has died."""
+        before = len(self._deaths)
         for name, trace in self._traces.items():
             if name in self._deaths or trace.finished is not None:
                 continue
@@ -117,6 +134,7 @@ class Node:
             death = self.watch.check(name, trace.head, self._config.spool_dir, newest)
             if death is not None:
                 self._deaths[name] = death
+        return len(self._deaths) > before
 
     def _read(self, spools: dict[str, list[int]]) -> bool:
         more = False
@@ -124,13 +142,25 @@ class Node:
         for name, trace in self._traces.items():
             unread = True
             while unread and len(self._events) < EVENTS_A_CYCLE:
-                found = read_spool(self._config.spool_dir, name, spools.get(name, []), trace.position)
+                found = read_spool(
+                    self._config.spool_dir,
+                    name,
+                    spools.get(name, []),
+                    trace.position,
+                    patient=self._is_patient(name, trace),
+                )
                 unread = found.more
+                if found.gap:
+                    trace.skip()
                 if found.position != trace.position:
                     trace.position = found.position
                     self._dirty.add(name)
                 for record in found.records:
-                    self._events += trace.take(record, self._config.window_ns)
+                    self._events += trace.read(record, self._config.window_ns)
+                if not found.held:
+                    self._held.pop(name, None)
+                elif name not in self._held or found.records:
+                    self._held[name] = time.monotonic()
                 self._complain(trace, found.torn)
             more = more or unread
             if not unread:
@@ -139,6 +169,12 @@ class Node:
         for name in sorted(done, key=lambda one: not self._traces[one].is_launcher):
             self._bury(name, self._traces[name])
         return more
+
+    def _is_patient(self, name: str, trace: Trace) -> bool:
+        """Whether a slot that is taken may still be written."""
+        if name in self._deaths or trace.finished is not None:
+            return False
+        return time.monotonic() - self._held.get(name, time.monotonic()) < HELD_S
 
     def _bury(self, name: str, trace: Trace) -> None:
         """All of its records are read: book its death, and what its end means for the attempt."""
@@ -236,6 +272,7 @@ class Node:
             if done and not numbers:
                 self.watch.forget(name)
                 self._deaths.pop(name, None)
+                self._held.pop(name, None)
                 self._known_before.discard(name)
                 del self._traces[name]
                 self._gone.add(name)

@@ -9,12 +9,12 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from ett_collector.agent.tail import Position
+from ett_collector.agent.stopwatch import DATA_STALL, Stopwatch
+from ett_collector.agent.tail import Position, Raw
 from ett_collector.agent.windows import StepMarks
 from ett_collector.wire import OUTCOMES
 
 STEP = "step_new_data"
-DATA_STALL = "data_stall"
 log = logging.getLogger("ett-agent")
 
 _SPAN = ("phase", "span", "start", "work_key", "overlapped", "step", "attrs")
@@ -33,6 +33,7 @@ class Trace:
     head: dict[str, Any]
     position: Position = field(default_factory=Position)
     marks: StepMarks = field(default_factory=StepMarks)
+    watch: Stopwatch = field(default_factory=lambda: Stopwatch(""))
     spans: dict[str, dict[str, Any]] = field(default_factory=dict)
     begun: dict[str, Any] | None = None
     waiting: dict[str, Any] | None = None
@@ -45,6 +46,11 @@ class Trace:
     lost: int = 0
 
     @classmethod
+    def of(cls, name: str, head: dict[str, Any]) -> Trace:
+        """The trace of a process of which nothing but its head was read."""
+        return cls(name, head, watch=Stopwatch(str(head["id"])[:8]))
+
+    @classmethod
     def from_json(cls, state: dict[str, Any]) -> Trace:
         """The state of `to_json` back."""
         known = dict(state)
@@ -53,12 +59,14 @@ class Trace:
                 **known,
                 "position": Position(*known["position"]),
                 "marks": StepMarks.from_json(known["marks"]),
+                "watch": Stopwatch(**known["watch"]),
             }
         )
 
     def to_json(self) -> dict[str, Any]:
         """The state as JSON values."""
-        return {**vars(self), "position": list(self.position), "marks": self.marks.to_json()}
+        kept = {"marks": self.marks.to_json(), "watch": self.watch.to_json()}
+        return {**vars(self), "position": list(self.position), **kept}
 
     @property
     def is_launcher(self) -> bool:
@@ -69,6 +77,16 @@ class Trace:
     def key(self) -> tuple[str, str]:
         """Job and attempt."""
         return self.head["job"], self.head["attempt"]
+
+    def read(self, raw: Raw, window_ns: int) -> list[dict[str, Any]]:
+        """The events of one slot or note of its spool."""
+        record = self.watch.take(raw)
+        return [] if record is None else self.take(record, window_ns)
+
+    def skip(self) -> None:
+        """Records are missing here: what was open need not be open any more."""
+        self.watch.skip()
+        self.spans, self.begun, self.waiting = {}, None, None
 
     def take(self, record: dict[str, Any], window_ns: int) -> list[dict[str, Any]]:
         """The events of one record."""
