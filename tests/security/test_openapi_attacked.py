@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.http.service import Service
 
 # What a schema allows may still be refused, and documented: a cursor of another question, a window that ends before it
-# begins. `make fuzz` looks harder.
+# begins. `make fuzz` looks harder. One worker: two threads that compile at once can fail in Python 3.11.
 LEFT_OUT = "positive_data_acceptance"
 EXAMPLES = os.environ.get("ETT_SCHEMATHESIS_EXAMPLES", "3")
 
@@ -32,7 +32,7 @@ def books(open_service: Service) -> Service:
 def test_every_answer_is_a_documented_one(books: Service, tmp_path: Path) -> None:
     """No 500; only documented statuses, content types and shapes; what the schema forbids is refused."""
     url = books.client.base_url.join("/openapi.json")
-    command = ["schemathesis.cli", "run", str(url), "--no-color", "--seed", "1", "--workers", "2"]
+    command = ["schemathesis.cli", "run", str(url), "--no-color", "--seed", "1"]
     wanted = ["--phases", "examples,coverage,fuzzing", "--max-examples", EXAMPLES]
     checks = ["--checks", "all", "--exclude-checks", LEFT_OUT, "--warnings", "off"]
     done = subprocess.run(
