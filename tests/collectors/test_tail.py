@@ -204,6 +204,21 @@ def test_more_than_a_read_takes(tmp_path: Path) -> None:
     assert (list(range(written)), written) == (numbers, notes)
 
 
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_note_whose_pieces_lie_far_apart(tmp_path: Path, *, patient: bool) -> None:
+    """Its thread was put aside in the middle while others wrote more than a read takes."""
+    file = File(tmp_path, size=4 * CHUNK_BYTES)
+    parts = pieces(5, NOTE)
+    file.words(parts[0])
+    file.step(*range(CHUNK_BYTES // SLOT + 10))
+    for part in parts[1:]:
+        file.words(part)
+
+    found = read(tmp_path, patient=patient)
+    assert {"t": "end", "error": "x" * 100} == found.records[0]
+    assert list(range(CHUNK_BYTES // SLOT + 10)) == steps(found)
+
+
 def test_versions_are_told_apart(tmp_path: Path) -> None:
     """Lines of JSON, slots of a version to come, and a file that has only been created."""
     File(tmp_path, 1)

@@ -84,22 +84,20 @@ def read_spool(
     segment = left[0]
     gap = 0 < position.segment < segment
     offset = position.offset if segment == position.segment else SLOT
+    offset = max(offset, SLOT)
     try:
         with open(os.path.join(folder, segment_name(name, segment)), "rb", buffering=0) as file:
             closed, slots = _header(file.read(SLOT))
-            # what may be the last read of a file takes all there is, also behind slots that are empty
-            most = CHUNK_BYTES if closed or not patient else FIRST_BYTES
-            data, is_rest = _written(file.fileno(), max(offset, SLOT), most)
-    except FileNotFoundError:
-        closed, slots, data, is_rest = (
-            True,
-            0,
-            b"",
-            True,
-        )  # dropped as the oldest, or about to be seen no more
-    offset = max(offset, SLOT)
-    is_all = closed and is_rest and offset + len(data) >= slots * SLOT
-    records, used, torn, held = _records(data, patient=patient, is_all=is_all)
+            whole = max(slots * SLOT, CHUNK_BYTES)
+            final = closed or not patient  # there will be no more: empty slots are passed over to look behind
+            for most in (CHUNK_BYTES, whole) if final else (FIRST_BYTES, CHUNK_BYTES, whole):
+                data, is_rest = _written(file.fileno(), offset, most, final=final)
+                is_all = closed and is_rest and offset + len(data) >= slots * SLOT
+                records, used, torn, held = _records(data, patient=patient, is_rest=is_rest, is_all=is_all)
+                if used or is_rest:
+                    break  # else the pieces of a note lie far apart: a thread was put aside in the middle of it
+    except FileNotFoundError:  # dropped as the oldest, or about to be seen no more
+        closed, slots, is_rest, records, used, torn, held = True, 0, True, [], 0, 0, False
     offset += used
     if used and not is_rest and not held:
         return Read(records, Position(segment, offset), torn, more=True, gap=gap)
@@ -120,19 +118,19 @@ def _header(slot: bytes) -> tuple[bool, int]:
     return bool(closed), slots
 
 
-def _written(fd: int, offset: int, most: int) -> tuple[bytes, bool]:
-    """(slots from an offset on, up to the last one with anything in it; whether the file ends with them)."""
+def _written(fd: int, offset: int, most: int, *, final: bool) -> tuple[bytes, bool]:
+    """(slots from an offset on, up to the last one with anything in it; whether there are no others behind)."""
     data = os.pread(fd, most, offset)
-    if most < CHUNK_BYTES and len(data.rstrip(b"\0")) > most - SLOT:
-        most = CHUNK_BYTES
-        data = os.pread(fd, most, offset)
     whole = -(-len(data.rstrip(b"\0")) // SLOT) * SLOT
     # Once more: on machines with weak memory order a slot's last word may have been seen before its others.
-    return os.pread(fd, whole, offset), len(data) < most
+    return os.pread(fd, whole, offset), len(data) < most or (not final and whole < most)
 
 
-def _records(data: bytes, *, patient: bool, is_all: bool) -> tuple[list[Raw], int, int, bool]:
-    """(records, bytes used, torn, whether a slot without its record is next). `is_all`: up to the file's end."""
+def _records(data: bytes, *, patient: bool, is_rest: bool, is_all: bool) -> tuple[list[Raw], int, int, bool]:
+    """(records, bytes used, torn, whether a slot without its record is next).
+
+    `is_rest`: nothing is behind `data` yet; `is_all`: and there is no room for more.
+    """
     records: list[Raw] = []
     torn = 0
     rows = list(WORDS.iter_unpack(data[: len(data) // SLOT * SLOT]))
@@ -155,7 +153,7 @@ def _records(data: bytes, *, patient: bool, is_all: bool) -> tuple[list[Raw], in
                 records += [] if record is None else [record]
             elif is_all and all(later[-1] == COMMIT for later in rows[index:]):
                 continue  # its file ended in the middle: the whole is in the next one
-            elif len(data) == CHUNK_BYTES and index:
+            elif not is_rest:
                 return records, at, torn, False  # the rest was not read yet
             elif patient:
                 return records, at, torn, True
