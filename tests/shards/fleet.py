@@ -1,4 +1,4 @@
-"""Three real servers and a home for tests, and the service over them."""
+"""Several real servers for tests, and the service over them."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class FleetService(Service):
 
 
 @contextmanager
-def started(folder: Path, servers: int) -> Iterator[tuple[EmbeddedServer, list[EmbeddedServer]]]:
-    """A home and its servers, each a real PostgreSQL of its own."""
+def started(folder: Path, servers: int) -> Iterator[list[EmbeddedServer]]:
+    """So many real PostgreSQL servers, each with data of its own."""
     with ExitStack() as stack:
-        names = ["home", *(f"server{number}" for number in range(servers))]
-        running = [stack.enter_context(EmbeddedServer.start(folder / name)) for name in names]
-        yield running[0], running[1:]
+        yield [
+            stack.enter_context(EmbeddedServer.start(folder / f"server{number}")) for number in range(servers)
+        ]
 
 
 @contextmanager

@@ -9,22 +9,10 @@ import pytest
 from fleet_ett.replay import document, replay_wire
 from tests.scenarios import Scenario, all_scenarios
 from tests.scenarios.compare import differences, restricted, unbalanced
-from tests.shards.fleet import SERVERS, FleetService, fleet_service, reachable_folder, started
 from tests.test_http_scenarios import answers, as_of, deliveries, expected_of, send
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(scope="module")
-def spread() -> Iterator[FleetService]:
-    """The service over three servers."""
-    with (
-        reachable_folder() as folder,
-        started(folder, SERVERS) as (home, servers),
-        fleet_service(home.url, [server.url for server in servers]) as service,
-    ):
-        yield service
+    from tests.shards.fleet import FleetService
 
 
 @pytest.mark.parametrize("scenario", all_scenarios(), ids=lambda s: s.name)

@@ -77,7 +77,8 @@ def list_quarantine(conn: Connection, window: Window, node: Sequence[str], page:
 
 def _count_faults(conn: Connection, scope: Scope, names: Sequence[str]) -> dict[str, int]:
     """Faults that the nodes reported in the window, each once; with filters, those that name a job of theirs."""
-    told = tuple_(events.c.source_id, events.c.seq)
+    # not by source id: of several servers each may have what a node says beside all jobs, under ids of its own
+    told = tuple_(sources.c.incarnation, events.c.seq)
     query = (
         select(sources.c.node, func.count(told.distinct()).label("faults"))
         .join_from(sources, events, events.c.source_id == sources.c.source_id)

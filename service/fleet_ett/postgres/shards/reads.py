@@ -1,5 +1,7 @@
 """The books of several servers for readers: one job from its owner, everything else from the joined view.
 
+Repeated work is never one job's alone: another job may have done it before.
+
 A server that is away makes what needs it `Unavailable`: there are no figures of a part of the fleet.
 """
 
@@ -36,6 +38,25 @@ class FleetReads(PostgresReads):
         self._stack = stack
         self._owners: dict[int, PostgresReads] = {}
 
+    def ett(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
+        """See `Reads`."""
+        one = self._sole(scope)
+        return super().ett(scope, by, page) if one is None else one.ett(scope, by, page)
+
+    def lost_time(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
+        """See `Reads`."""
+        one = None if "owner" in by else self._sole(scope)  # owners are at home
+        return super().lost_time(scope, by, page) if one is None else one.lost_time(scope, by, page)
+
+    def incidents(self, scope: Scope, kinds: Sequence[str], page: Page) -> list[Row]:
+        """See `Reads`."""
+        one = self._sole(scope)
+        if one is None:
+            return super().incidents(scope, kinds, page)
+        owners = self.owners()
+        rows = one.incidents(scope, kinds, page)
+        return [row | {"owner": owners.get(str(row["component"]), row["component"])} for row in rows]
+
     def job(self, job: str) -> Row | None:
         """See `Reads`."""
         return self._of(job).job(job)
@@ -55,6 +76,11 @@ class FleetReads(PostgresReads):
     def timeline(self, job: str, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
         return self._of(job).timeline(job, scope, page)
+
+    def _sole(self, scope: Scope) -> PostgresReads | None:
+        """The owner of the only job that a question is about."""
+        jobs = scope.filters.job
+        return self._of(jobs[0]) if len(jobs) == 1 else None
 
     def _of(self, job: str) -> PostgresReads:
         server = self._fleet.owner(job)

@@ -1,0 +1,163 @@
+"""A server that is away: its jobs wait, others go on, and nobody is shown a part of the fleet."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from fleet_ett.pieces import server_of
+from fleet_ett.postgres.embedded.folder import Folder
+from fleet_ett.postgres.embedded.leftovers import read_pid
+from fleet_ett.postgres.server import EmbeddedServer
+from tests.shards.fleet import SERVERS, FleetService, fleet_service, reachable_folder, started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import httpx
+
+T0 = 1_772_452_800_000_000_000
+S = 1_000_000_000
+DEADLINE_S = 60
+# One job on each server.
+JOBS = {server_of(f"job-{n}", SERVERS): f"job-{n}" for n in range(20)}
+
+
+@pytest.fixture
+def service(spread: FleetService) -> FleetService:
+    """A running service that has never heard of anything."""
+    wait_until(lambda: spread.get("/readyz")["status"] == "ready")
+    spread.forget()
+    return spread
+
+
+@contextmanager
+def away(urls: list[str], number: int) -> Iterator[None]:
+    """One server takes no connections meanwhile."""
+    url = make_url(urls[number + 1])
+    admin_url = url.set(database="postgres", drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(admin_url, autocommit=True) as admin:
+        admin.execute(f"ALTER DATABASE {url.database} ALLOW_CONNECTIONS false")
+        admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [url.database]
+        )
+        try:
+            yield
+        finally:
+            admin.execute(f"ALTER DATABASE {url.database} ALLOW_CONNECTIONS true")
+
+
+def test_only_the_jobs_of_a_server_that_is_away_wait(service: FleetService, urls: list[str]) -> None:
+    """503 with Retry-After for its jobs, 200 for others; `/readyz` names it; it is used again once it is back."""
+    seqs = {server: post(service, [phase(job, 0)]).status_code for server, job in JOBS.items()}
+    assert dict.fromkeys(JOBS, 200) == seqs
+    service.make_books(T0 + 3600 * S)
+    with away(urls, 1):
+        answers = {server: post(service, [phase(job, 1)]) for server, job in JOBS.items()}
+        assert {0: 200, 1: 503, 2: 200} == {server: one.status_code for server, one in answers.items()}
+        assert "database server 1 of 3" in answers[1].json()["detail"]
+        assert int(answers[1].headers["retry-after"]) > 0
+        ready = service.get("/readyz")
+        assert ("partly", 1) == (ready["status"], len(ready["away"]))
+        assert "database server 1 of 3" in ready["away"][0]
+        for path in ("/v1/fleet/ett", "/v1/jobs", "/v1/nodes", "/metrics"):
+            answer = service.ask(path)
+            assert (503, "unavailable") == (answer.status_code, answer.json()["code"]), path
+            assert "database server 1 of 3" in answer.json()["detail"], path
+        for part in ("", "/ledger", "/timeline", "/goodput"):
+            told = {server: service.ask(f"/v1/jobs/{job}{part}") for server, job in JOBS.items()}
+            assert {0: 200, 1: 503, 2: 200} == {server: one.status_code for server, one in told.items()}, part
+    wait_until(lambda: post(service, [phase(JOBS[1], 1)]).status_code == 200)
+    assert {"ready": []} == {told["status"]: told["away"] for told in [service.get("/readyz")]}
+    assert 3 == service.get("/v1/fleet/ett")["jobs"]
+
+
+def test_a_batch_that_one_server_could_not_take_is_sent_again(service: FleetService, urls: list[str]) -> None:
+    """It is acknowledged as a whole; what the others had stored already is there once."""
+    events = [phase(job, number) for number, job in enumerate(JOBS.values())]
+    with away(urls, 2):
+        assert 503 == post(service, events).status_code
+        assert {0: 1, 1: 1} == {number: stored(service, number) for number in (0, 1)}
+    wait_until(lambda: post(service, events).status_code == 200)
+    assert [1, 1, 1] == [stored(service, number) for number in range(SERVERS)]
+    told = post(service, events).json()
+    assert (0, 3) == (told["accepted"], told["duplicates"])
+
+
+def test_what_a_node_says_beside_all_jobs_waits_for_all(service: FleetService, urls: list[str]) -> None:
+    """A fault may concern a job of the server that is away."""
+    fault = {"type": "fault", "ts": T0, "kind": "xid", "seq": 0}
+    with away(urls, 0):
+        assert 503 == post(service, [fault]).status_code
+    wait_until(lambda: post(service, [fault]).status_code == 200)
+    assert [1, 1, 1] == [stored(service, number) for number in range(SERVERS)]
+    assert 1 == service.get("/v1/nodes")["items"][0]["faults"]
+
+
+def test_a_server_killed_during_ingest_loses_nothing() -> None:
+    """SIGKILL to one server's Postgres under load: what was answered 200 is there, once, after its restart."""
+    with reachable_folder() as folder, started(folder, 3) as servers:
+        home, *urls = [server.url for server in servers]
+        with fleet_service(home, urls) as service:
+            jobs = {server_of(f"job-{n}", len(urls)): f"job-{n}" for n in range(9)}
+            events = [{**phase(jobs[n % 2], n // 2), "seq": n} for n in range(80)]
+            statuses: list[int] = []
+
+            def speak() -> None:
+                spool = [events[low : low + 4] for low in range(0, len(events), 4)]
+                until = time.monotonic() + DEADLINE_S
+                while spool and time.monotonic() < until:
+                    statuses.append(post(service, spool[0]).status_code)
+                    if statuses[-1] == 200:
+                        spool.pop(0)
+                    time.sleep(0.02)
+
+            speaker = threading.Thread(target=speak)
+            speaker.start()
+            wait_until(lambda: len(statuses) > 2)
+            pid = read_pid(Folder(folder / "server2").pgdata)
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: 503 in statuses)
+            with EmbeddedServer.start(folder / "server2"):
+                speaker.join()
+                assert {200, 503} == set(statuses)
+                assert [40, 40] == [stored(service, number) for number in (0, 1)]
+                wait_until(lambda: service.ask("/v1/fleet/ett").status_code == 200)
+
+
+def phase(job: str, number: int) -> dict[str, Any]:
+    """A minute of a job."""
+    start = T0 + 60 * S * number
+    return {
+        "type": "phase", "job": job, "attempt": "a", "rank": 0, "phase": "x", "start": start, "end": start + 60 * S,
+        "seq": 100 * number,
+    }  # fmt: skip
+
+
+def post(service: FleetService, events: list[dict[str, Any]]) -> httpx.Response:
+    """What an agent of one node sends."""
+    agent = {"node": "n1", "incarnation": "i", "version": "1.0"}
+    return service.client.post("/v1/events", json={"agent": agent, "events": events})
+
+
+def stored(service: FleetService, number: int) -> int:
+    """How many events a server has."""
+    with service.engines[number].connect() as conn:
+        return int(conn.exec_driver_sql("SELECT count(*) FROM events").scalar_one())
+
+
+def wait_until(true: Any) -> None:
+    """Returns once it is so."""
+    until = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
