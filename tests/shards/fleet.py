@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,7 @@ import uvicorn
 
 from fleet_ett.app import create_app
 from fleet_ett.core.policy import Policy
+from fleet_ett.postgres.embedded.programs import find_bin_dir
 from fleet_ett.postgres.server import EmbeddedServer
 from fleet_ett.postgres.shards.servers import Fleet, check_fleet, open_fleet
 from fleet_ett.postgres.shards.setup import set_up
@@ -61,9 +63,11 @@ class FleetService(Service):
 @contextmanager
 def started(folder: Path, servers: int) -> Iterator[list[EmbeddedServer]]:
     """So many real PostgreSQL servers, each with data of its own."""
+    bin_dir = find_bin_dir(os.environ)
     with ExitStack() as stack:
         yield [
-            stack.enter_context(EmbeddedServer.start(folder / f"server{number}")) for number in range(servers)
+            stack.enter_context(EmbeddedServer.start(folder / f"server{number}", bin_dir=bin_dir))
+            for number in range(servers)
         ]
 
 

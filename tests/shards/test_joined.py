@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,7 +57,7 @@ def single(engine: Engine) -> Iterator[Service]:
 def books(spread: FleetService, single: Service) -> None:
     """All scenarios as one fleet: nodes are shared, each job is a scenario's own."""
     for service in (spread, single):
-        clock = count(NOW)  # what a node said last is told of it
+        clock = itertools.count(NOW)  # what a node said last is told of it
         for scenario in SCENARIOS:
             lines = [renamed(scenario.name, line) for line in scenario.lines]
             for delivery in deliveries(lines, 1000):
@@ -93,12 +93,12 @@ def test_answers_are_those_of_one_server(
     assert steady(single.get(path, **told)) == steady(spread.get(path, **told))
 
 
-def test_every_job_is_the_same(spread: FleetService, single: Service) -> None:
-    """Detail, ledger and goodput of each job, from the one server that owns it."""
-    for row in single.pages("/v1/jobs", limit=1000):
-        if row["error"] is None:
-            job = row["job"]
-            assert steady(job_answer(single, job)) == steady(job_answer(spread, job)), job
+def test_a_job_is_the_same(spread: FleetService, single: Service) -> None:
+    """Detail, ledger and goodput of some jobs of each server, from the one that owns them."""
+    keys = [row["job"] for row in single.pages("/v1/jobs", limit=1000) if row["error"] is None]
+    chosen = [[key for key in keys if server_of(key, SERVERS) == number][:8] for number in range(SERVERS)]
+    for job in itertools.chain(*chosen):
+        assert steady(job_answer(single, job)) == steady(job_answer(spread, job)), job
 
 
 def test_the_metrics_page_is_that_of_one_server(spread: FleetService, single: Service) -> None:
