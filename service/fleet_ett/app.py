@@ -71,7 +71,7 @@ def create_app(settings: Settings, engine: Engine, fleet: Fleet | None = None) -
         redirect_slashes=False,
     )
     app.state.settings = settings
-    tokens = PostgresTokens(engine)
+    app.state.tokens = tokens = PostgresTokens(engine)
     store: PostgresStore | FleetStore
     if fleet is None:
         app.state.open_books = partial(open_books, engine, policy_of(settings))

@@ -213,10 +213,21 @@ class _Server(uvicorn.Server):
             print(f"fleet-ett listens on {scheme}://{name}:{port}", flush=True)
 
 
+class OneLine(logging.Formatter):
+    """A message is one line of printable text, whatever names and paths a stranger put into it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
+        """The line; a traceback follows it as it is."""
+        line = super().formatMessage(record)
+        if line.isprintable():
+            return line
+        return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+
+
 def _log_to_stderr(settings: Settings) -> None:
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
     if settings.log_level != "debug":  # they tell every look at the database's migration
         logging.getLogger("alembic").setLevel(logging.WARNING)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
 import pytest
 
@@ -17,6 +18,18 @@ def test_a_cell_that_a_spreadsheet_would_run_gets_an_apostrophe(sign: str) -> No
     header, row = csv.reader(io.StringIO(text, newline=""))
     assert ["job", "offset"] == header
     assert [f"'{sign}cmd|' /C calc'!A0", "-5"] == row
+
+
+@pytest.mark.parametrize("break_", [";", "\t", "\r", "\n"])
+def test_no_formula_begins_inside_a_cell(break_: str) -> None:
+    """Where a spreadsheet separates by semicolons, a row is cut elsewhere; nested values stay the same JSON."""
+    labels = {"a": f"x{break_}=1+1", "b": ";-5"}
+    text = as_csv(["job", "labels"], [{"job": f"x{break_}=1+1;y", "labels": labels}])
+    _, (job, shown) = csv.reader(io.StringIO(text, newline=""))
+    assert f"x{break_}'=1+1;y" == job
+    assert labels == json.loads(shown)
+    assert ";=" not in text
+    assert ";-" not in text
 
 
 def test_values_keep_their_meaning() -> None:

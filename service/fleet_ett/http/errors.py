@@ -96,7 +96,7 @@ class UnexpectedErrors:
             await self.app(scope, receive, watch)
         except Exception:
             error_id = uuid.uuid4().hex
-            log.exception("error %s: %s %s", error_id, scope["method"], scope["path"])
+            log.exception("error %s: %s %r", error_id, scope["method"], scope["path"])
             if begun:  # too late for another answer: the connection must break, not look complete
                 raise
             detail = f"Something broke on our side. The service's log explains error {error_id}."

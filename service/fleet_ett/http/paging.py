@@ -1,4 +1,4 @@
-"""Cursors: opaque, bound to the question they belong to, stable under inserts.
+"""Cursors: opaque, bound to the question they belong to and to what its asker may see, stable under inserts.
 
 A cursor holds the sort key of the last row that was given out; the next page begins after that key,
 so that a row which arrives in between is neither skipped nor given twice where keys do not change.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from fleet_ett.errors import Invalid
+from fleet_ett.http.door import grant_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,9 @@ def next_link(request: Request, cursor: str) -> str:
 
 def _question(request: Request) -> str:
     pairs = sorted(pair for pair in request.query_params.multi_items() if pair[0] not in UNBOUND)
-    return hashlib.sha256(json.dumps([request.url.path, pairs]).encode()).hexdigest()[:16]
+    grant = grant_of(request)
+    asked = [request.url.path, pairs, grant.teams if grant else ()]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
 
 def _is_storable(part: object) -> bool:

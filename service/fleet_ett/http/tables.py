@@ -1,7 +1,8 @@
 """Rows as CSV: the columns of the JSON, one header row, safe to open in a spreadsheet.
 
 A text cell that a spreadsheet would run as a formula gets a leading apostrophe (OWASP, "CSV
-injection"); numbers are left alone. Nested values stand as JSON text.
+injection"), also inside, where one that separates by semicolons would begin a cell; numbers are left alone.
+Nested values stand as JSON text.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "text/csv; charset=utf-8; header=present"
 # Full-width forms are folded to the plain sign by some spreadsheets.
-FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+FORMULA = re.compile("(^|[;\t\r\n])(?=[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-])")
+FORMULA_IN_JSON = re.compile("(?<=;)[=+@-]")
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
@@ -59,5 +62,9 @@ def _cell(value: object) -> object:
     if isinstance(value, int | float):
         return value
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(FORMULA_SIGNS) else value
-    return json.dumps(value, separators=(",", ":"))
+        return FORMULA.sub(r"\1'", value)
+    return FORMULA_IN_JSON.sub(_escaped, json.dumps(value, separators=(",", ":")))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
