@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import http.client
 import io
@@ -184,13 +185,14 @@ def test_huge_questions_are_refused_and_cost_little(service: Service) -> None:
         answer = service.client.get(f"/v1/jobs?{query}")
         assert status == answer.status_code, (query[:80], answer.text)
         assert len(answer.content) < 40_000
-    line = http.client.HTTPConnection(service.client.base_url.host, service.client.base_url.port)
-    line.request("GET", "/v1/jobs?job=" + "x" * 1_000_000)
-    assert 400 == line.getresponse().status
-    line.close()
+    for path, headers in (("x" * 1_000_000, {}), ("x", {"X-Long": "y" * 1_000_000})):
+        line = http.client.HTTPConnection(service.client.base_url.host, service.client.base_url.port)
+        with contextlib.suppress(ConnectionError):  # it may hang up before it has heard all
+            line.request("GET", f"/v1/jobs?job={path}", headers=headers)
+            assert 400 == line.getresponse().status
+        line.close()
     assert service.client.get("/v1/jobs/" + "a/" * 10_000).status_code in (400, 404)
     assert 404 == service.client.get("/v1/jobs/%00").status_code
-    assert service.client.get("/v1/jobs", headers={"X-Long": "y" * 100_000}).status_code in (400, 431)
 
 
 def test_an_open_door_is_open_to_this_machine_alone(service: Service) -> None:

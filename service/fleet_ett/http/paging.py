@@ -58,7 +58,7 @@ def next_link(request: Request, cursor: str) -> str:
 def _question(request: Request) -> str:
     pairs = sorted(pair for pair in request.query_params.multi_items() if pair[0] not in UNBOUND)
     grant = grant_of(request)
-    asked = [request.url.path, pairs, grant.teams if grant else ()]
+    asked = [request.url.path, pairs, *(grant.teams if grant else ())]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
 
