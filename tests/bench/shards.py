@@ -1,0 +1,194 @@
+"""What several servers cost and give on one machine: `python tests/bench/shards.py [--servers 3]`.
+
+The same batches are stored on one server and, each by its owner, on several; then the same books are asked on one
+server and through the joined view of several. All servers share this machine's cores, so writing shows the price of
+the division and not what more machines would give; reading shows what is pushed down and what travels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from ingest import phases
+from sqlalchemy import select
+
+from fleet_ett.ingest import decode_batch
+from fleet_ett.pieces import server_of
+from fleet_ett.postgres import queries_fleet
+from fleet_ett.postgres.migrate import migrate
+from fleet_ett.postgres.pool import open_pool
+from fleet_ett.postgres.queries_booked import booked, total
+from fleet_ett.postgres.reads import snapshot
+from fleet_ett.postgres.server import EmbeddedServer
+from fleet_ett.postgres.shards.servers import check_fleet, open_fleet
+from fleet_ett.postgres.shards.setup import set_up
+from fleet_ett.postgres.shards.store import FleetStore
+from fleet_ett.postgres.store import PostgresStore
+from fleet_ett.postgres.tables import jobs
+from fleet_ett.reads import HOUR_NS, Page, Scope, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sqlalchemy import Connection, Engine
+
+    from fleet_ett.ingest import Batch, Store
+
+T0 = 1_772_452_800_000_000_000
+THREADS = 4
+TRIES = 5
+CELLS = ("productive", "startup", "replay", "unknown")
+_LEDGER = (
+    "INSERT INTO ledger SELECT job_id, 1, {0} + hour * {1}::bigint, heading, 'p', 'trainer', false, 1, 8, 1, 8"
+    " FROM jobs, generate_series(0, {2} - 1) hour, unnest(CAST(%(headings)s AS text[])) heading"
+)
+
+
+def batches(name: str, events: int, size: int) -> list[Batch]:
+    """Checked batches, each of a node of its own and one of 24 jobs."""
+    out = []
+    for n in range(events // size):
+        told = phases(f"{name}-{n % 24}", size, random.Random(n))
+        body = {"agent": {"node": f"{name}-{n:05}", "incarnation": f"{name}-{n}"}, "events": told}
+        out.append(decode_batch(body, now=time.time_ns()))
+    return out
+
+
+def store_all(store: Store, told: Sequence[Batch]) -> float:
+    """Rows/s until every batch is durable."""
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(THREADS) as pool:
+        done = sum(pool.map(lambda batch: store(batch, now=time.time_ns()).accepted, told))
+    return done / (time.perf_counter() - begin)
+
+
+def fill(engine: Engine, keys: Sequence[str], hours: int) -> None:
+    """Books of those jobs: a cell an hour and heading."""
+    with engine.begin() as conn:
+        conn.exec_driver_sql("TRUNCATE jobs, attempts, ledger CASCADE")
+        for key in keys:
+            conn.exec_driver_sql(
+                "INSERT INTO jobs (job, cluster, team) VALUES (%(key)s, %(cluster)s, %(team)s)",
+                {"key": key, "cluster": f"c{hash(key) % 4}", "team": f"t{hash(key) % 20}"},
+            )
+        conn.exec_driver_sql(_LEDGER.format(T0, HOUR_NS, hours), {"headings": list(CELLS)})
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+        conn.exec_driver_sql("VACUUM ANALYZE jobs, ledger")
+
+
+def by_job_and_phase(conn: Connection, window: Window) -> None:
+    """Sums by job and phase: all of it can be pushed down."""
+    rows = booked(window)
+    keys = (rows.c.job_id, rows.c.phase)
+    conn.execute(select(*keys, total(rows.c.wall_ns)).group_by(*keys)).all()
+
+
+def by_phase(conn: Connection, window: Window) -> None:
+    """Sums by phase alone: Postgres fetches every row."""
+    rows = booked(window)
+    conn.execute(select(rows.c.phase, total(rows.c.wall_ns)).group_by(rows.c.phase)).all()
+
+
+def by_phase_over_jobs(conn: Connection, window: Window) -> None:
+    """Sums by phase over sums by job and phase."""
+    rows = booked(window)
+    keys = (rows.c.job_id, rows.c.phase)
+    inner = select(*keys, total(rows.c.wall_ns).label("wall_ns")).group_by(*keys).subquery()
+    conn.execute(select(inner.c.phase, total(inner.c.wall_ns)).group_by(inner.c.phase)).all()
+
+
+def one_job(conn: Connection, window: Window) -> None:
+    """One job's sum by its id."""
+    job_id = conn.scalar(select(jobs.c.job_id).limit(1))
+    rows = booked(window)
+    conn.execute(select(total(rows.c.wall_ns)).where(rows.c.job_id == job_id)).all()
+
+
+def fleet_by_cluster(conn: Connection, window: Window) -> None:
+    """The reader behind `/v1/fleet/ett?by=cluster`."""
+    queries_fleet.sum_ett(conn, Scope(window), ["cluster"], Page())
+
+
+def milliseconds(engine: Engine, ask: Callable[[Connection, Window], None], window: Window) -> float:
+    """The best of some tries, warm."""
+    took = []
+    with snapshot(engine) as conn:
+        for _ in range(TRIES):
+            begin = time.perf_counter()
+            ask(conn, window)
+            took.append(time.perf_counter() - begin)
+    return min(took) * 1000
+
+
+def main() -> None:
+    """Measure on servers of its own, and leave nothing behind."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--servers", type=int, default=3)
+    parser.add_argument("--events", type=int, default=400_000)
+    parser.add_argument("--size", type=int, default=5_000, help="events of a batch")
+    parser.add_argument("--jobs", type=int, default=3_000)
+    parser.add_argument("--hours", type=int, default=48)
+    args = parser.parse_args()
+    parent = Path(tempfile.mkdtemp(prefix="ett-bench-"))
+    parent.chmod(0o711)
+    try:
+        with ExitStack() as stack:
+            names = ["single", "home", *(f"server{number}" for number in range(args.servers))]
+            single, home, *several = [
+                stack.enter_context(EmbeddedServer.start(parent / name)).url for name in names
+            ]
+            migrate(single)
+            for line in set_up(home, several):
+                print(f"... {line}", file=sys.stderr)
+            alone = open_pool(single)
+            stack.callback(alone.dispose)
+            fleet = stack.enter_context(open_fleet(home, several, size=10))
+            check_fleet(fleet)
+            stores: list[tuple[str, Store]] = [
+                ("one server", PostgresStore(alone)), (f"{args.servers} servers, by owner", FleetStore(fleet)),
+            ]  # fmt: skip
+            print(f"\n{'stored, checked batches of ' + str(args.size):40}{'rows/s':>12}")
+            for _, store in stores:
+                store_all(store, batches("warm", 4 * args.size * THREADS, args.size))
+            told = batches("load", args.events, args.size)
+            for name, store in stores:
+                print(f"{name:40}{store_all(store, told):12,.0f}")
+            keys = [f"job-{number}" for number in range(args.jobs)]
+            fill(alone, keys, args.hours)
+            for server in fleet.servers:
+                fill(
+                    server.engine,
+                    [key for key in keys if server_of(key, args.servers) == server.number],
+                    args.hours,
+                )
+            window = Window(T0 + HOUR_NS, T0 + (args.hours - 1) * HOUR_NS)
+            edges = Window(T0 + 5, T0 + args.hours * HOUR_NS - 5)
+            cells = args.jobs * args.hours * len(CELLS)
+            print(f"\n{f'{args.jobs:,} jobs, {cells:,} cells, warm, ms':40}{'one server':>12}{'joined':>12}")
+            for name, ask, asked in (
+                ("fleet ETT by cluster, whole hours", fleet_by_cluster, window),
+                ("fleet ETT by cluster, cut hours", fleet_by_cluster, edges),
+                ("sums by job and phase", by_job_and_phase, window),
+                ("sums by phase", by_phase, window),
+                ("sums by phase over job and phase", by_phase_over_jobs, window),
+                ("one job by its id", one_job, window),
+            ):
+                times = [milliseconds(engine, ask, asked) for engine in (alone, fleet.joined)]
+                print(f"{name:40}{times[0]:12.1f}{times[1]:12.1f}", flush=True)
+    finally:
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
