@@ -12,6 +12,7 @@ import signal
 import socket
 import ssl
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -59,8 +60,9 @@ def serve(settings: Settings, args: argparse.Namespace) -> int:
             engine = stack.enter_context(pool(settings, url))
             fleet = _fleet(settings, url, engine, stack)
             admit(settings, engine)
-            for one in [engine] if fleet is None else [server.engine for server in fleet.servers]:
-                stack.enter_context(worker.Workers(one, settings))
+            stack.enter_context(worker.Workers(engine, settings if fleet is None else _one_worker(settings)))
+            for one in () if fleet is None else fleet.servers:
+                stack.enter_context(worker.Workers(one.engine, settings))
             server = _Server(
                 uvicorn.Config(
                     create_app(settings, engine, fleet),
@@ -143,6 +145,11 @@ def _fleet(settings: Settings, url: str, engine: Engine, stack: ExitStack) -> Fl
     fleet = stack.enter_context(open_fleet(url, settings.shard_urls, size=settings.pool_size))
     check_fleet(fleet)
     return fleet
+
+
+def _one_worker(settings: Settings) -> Settings:
+    """For the home of several servers, which has no jobs: its worker only tidies up."""
+    return replace(settings, workers=min(settings.workers, 1))
 
 
 def admit(settings: Settings, engine: Engine) -> None:

@@ -73,6 +73,16 @@ def store_all(store: Store, told: Sequence[Batch]) -> float:
     return done / (time.perf_counter() - begin)
 
 
+def bytes_an_event(engine: Engine) -> float:
+    """Size of the table of events by its rows."""
+    query = (
+        "SELECT sum(pg_total_relation_size(inhrelid)) / (SELECT count(*) FROM events)"
+        " FROM pg_inherits WHERE inhparent = 'events'::regclass"
+    )
+    with engine.connect() as conn:
+        return float(conn.exec_driver_sql(query).scalar_one())
+
+
 def fill(engine: Engine, keys: Sequence[str], hours: int) -> None:
     """Books of those jobs: a cell an hour and heading."""
     with engine.begin() as conn:
@@ -164,6 +174,7 @@ def main() -> None:
             told = batches("load", args.events, args.size)
             for name, store in stores:
                 print(f"{name:40}{store_all(store, told):12,.0f}")
+            print(f"{'bytes an event on disk, indexes too':40}{bytes_an_event(alone):12,.0f}")
             keys = [f"job-{number}" for number in range(args.jobs)]
             fill(alone, keys, args.hours)
             for server in fleet.servers:
