@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
-from fleet_ett.access import Grant
+from fleet_ett.access import FRESH_S, Grant
 from fleet_ett.errors import Busy
 from fleet_ett.rates import GROUP_BYTES, GROUPS, Rates
+from tests.security.bearers import Tokens, id_of
+from tests.security.processes import serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +43,24 @@ def test_several_processes_count_together(tmp_path: Path) -> None:
     asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert 500 == sum(int(one.communicate()[0]) for one in asking)
     assert GROUP_BYTES * GROUPS == (tmp_path / "rates").stat().st_size
+
+
+def test_two_services_share_a_rate_and_a_revocation(
+    database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over real HTTP, two processes on one database: as many requests as one may have, and then none."""
+    tokens = Tokens(database_url, capsys)
+    header = tokens.create("--scope", "read", "--all", "--rate", "10")
+    told = {"ETT_DATABASE_URL": database_url, "ETT_WORKERS": "0"}
+    with serving(told) as one, serving(told) as other:
+        began, taken = time.monotonic(), 0
+        with httpx.Client(headers=header) as client:
+            for _ in range(50):
+                taken += sum(200 == client.get(f"{url}/docs").status_code for url in (one, other))
+            assert 10 <= taken <= 10 + 10 * (time.monotonic() - began)
+            tokens.run("revoke", id_of(header))
+            time.sleep(FRESH_S)
+            assert [401, 401] == [client.get(f"{url}/docs").status_code for url in (one, other)]
 
 
 def test_a_rate_is_refilled_and_says_when() -> None:

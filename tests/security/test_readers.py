@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.security.bearers import DENIED, INVALID, Tokens, problem
+from tests.security.bearers import DENIED, INVALID, Tokens, id_of, problem, send, told
 
 if TYPE_CHECKING:
     import httpx
@@ -78,12 +79,28 @@ def test_filters_are_no_oracle(service: Service, team: dict[str, str]) -> None:
     """Asked for what another team has and for what nobody has, the answers are the same but for the name."""
     for path in ("/v1/jobs", "/v1/incidents", "/v1/nodes", "/v1/fleet/ett", "/v1/fleet/lost-time"):
         for name, real, made_up in (("job", "search-1", "search-0"), ("cluster", "prod-b", "prod-0")):
-            told = [service.ask(path, team, **{name: value}) for value in (real, made_up)]
-            assert [200, 200] == [one.status_code for one in told]
-            assert told[0].json() == told[1].json(), (path, name)
-        told = [service.ask(path, team, team=value) for value in ("search", "nobody")]
-        assert [DENIED, DENIED] == [problem(one) for one in told]
-        assert told[0].json() == told[1].json()
+            answers = [service.ask(path, team, **{name: value}) for value in (real, made_up)]
+            assert [200, 200] == [one.status_code for one in answers]
+            assert answers[0].json() == answers[1].json(), (path, name)
+        answers = [service.ask(path, team, team=value) for value in ("search", "nobody")]
+        assert [DENIED, DENIED] == [problem(one) for one in answers]
+        assert answers[0].json() == answers[1].json()
+
+
+def test_who_asks_for_others_is_noted(service: Service, tokens: Tokens, team: dict[str, str]) -> None:
+    for path in ("/v1/jobs?team=search", "/v1/quarantine", "/metrics"):
+        assert 403 == service.client.get(path, headers=team).status_code
+    assert 403 == send(service, team, "n1", *told("j")).status_code
+    lines = [
+        line.split("\t") for line in tokens.run("audit").splitlines() if f"token {id_of(team)}\t" in line
+    ]
+    noted = [(line[2], json.loads(line[3])["path"]) for line in reversed(lines)]
+    assert [
+        ("refused: beyond its teams", "/v1/jobs"),
+        ("refused: beyond its teams", "/v1/quarantine"),
+        ("refused: beyond the scope read", "/metrics"),
+        ("refused: beyond the scope read", "/v1/events"),
+    ] == noted
 
 
 def test_a_cursor_is_good_for_who_got_it(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +16,7 @@ from fleet_ett.serve import tls_files
 from fleet_ett.settings import Settings
 from tests.security.authority import Authority
 from tests.security.bearers import Tokens, bearer
+from tests.security.processes import environment, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,28 +27,9 @@ if TYPE_CHECKING:
 BODY = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"
 
 
-def environment(**more: str) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("ETT_")} | more
-
-
-@contextmanager
-def serving(database_url: str, cert: Path, key: Path) -> Iterator[str]:
-    """The address of `fleet-ett serve` with that certificate."""
+def environment_of(database_url: str, cert: Path, key: Path) -> dict[str, str]:
     told = {"ETT_DATABASE_URL": database_url, "ETT_TLS_CERT": f"{cert}", "ETT_TLS_KEY": f"{key}"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fleet_ett", "serve", "--port", "0"],
-        env=environment(**told, ETT_WORKERS="0"),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout
-        yield process.stdout.readline().removeprefix("fleet-ett listens on ").strip()
-    finally:
-        process.terminate()
-        process.wait()
-        assert process.stdout
-        process.stdout.close()
+    return {**told, "ETT_WORKERS": "0"}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +40,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def url(database_url: str, authority: Authority) -> Iterator[str]:
     """A service whose certificate is for 127.0.0.1."""
-    with serving(database_url, *authority.sign("127.0.0.1")) as found:
+    with serving(environment_of(database_url, *authority.sign("127.0.0.1"))) as found:
         yield found
 
 
@@ -84,7 +64,7 @@ def test_the_agent_trusts_its_authority_and_the_right_name_alone(
 
 def test_a_certificate_that_is_over_is_refused(database_url: str, tmp_path: Path) -> None:
     old = Authority(tmp_path)
-    with serving(database_url, *old.sign("127.0.0.1", is_over=True)) as url:
+    with serving(environment_of(database_url, *old.sign("127.0.0.1", is_over=True))) as url:
         answer = post(opener_for(url, str(old.pem)), f"{url}/v1/events", BODY, {}, 30)
         assert (0, True) == (answer.status, "expired" in answer.error), answer.error
 

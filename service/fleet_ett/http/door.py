@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from functools import partial
+from http import HTTPStatus
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
@@ -52,9 +53,11 @@ class Door:
             await self.app(scope, receive, send)
             return
         headers = HEADERS if scope["path"] in DOCS else [*HEADERS, NO_SCRIPTS]
+        statuses: list[int] = []
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
+                statuses.append(message["status"])
                 message["headers"] = [*message["headers"], *headers]
             await send(message)
 
@@ -65,6 +68,8 @@ class Door:
             return
         scope.setdefault("state", {})["grant"] = grant
         await self.app(scope, receive, guarded)
+        if grant is not None and HTTPStatus.FORBIDDEN in statuses and scope["path"] != INGEST:
+            await self._write_down(grant.who, "refused: beyond its teams", scope)
 
     async def _grant(self, scope: Scope) -> Grant | None:
         token = None if self._is_local else _bearer(scope)  # which needs no database
