@@ -7,6 +7,7 @@ FUZZ_S ?= 300
 export FUZZ_S
 TORCH ?= torch==2.13.0
 PEER ?= ml-goodput-measurement==0.2.3
+TRACER ?= opentelemetry-sdk==1.45.2
 LOCK = .venv-lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.10 --generate-hashes \
   --custom-compile-command 'make lock' $(UPGRADE)
 
@@ -45,6 +46,10 @@ format: .venv/dev.stamp ## put the code into the house's shape
 .PHONY: bench
 bench: .venv-bench/bench.stamp ## speed against the closest peer, as ratios of one run
 	.venv-bench/bin/python tests/bench/core.py
+
+.PHONY: bench-recorder
+bench-recorder: .venv-bench/bench.stamp ## what recording costs a trainer, beside its peers
+	.venv-bench/bin/python tests/bench/recorder.py
 
 .PHONY: bench-ingest
 bench-ingest: .venv-bench/bench.stamp ## events a second over HTTP, against COPY of the same rows
@@ -116,5 +121,5 @@ lock: .venv-lock/lock.stamp ## pin what pyproject.toml allows, for all Pythons; 
 	@touch $@
 
 .venv-bench/bench.stamp: .venv-bench/service.stamp
-	.venv-bench/bin/python -m pip install --quiet '$(PEER)'
+	.venv-bench/bin/python -m pip install --quiet '$(PEER)' '$(TRACER)'
 	@touch $@

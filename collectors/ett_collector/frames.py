@@ -1,4 +1,4 @@
-"""One record a line, with a checksum: what a spool and the agent's outbox hold.
+"""One record a line, with a checksum: what the agent's outbox holds, and a note in a spool.
 
 A line is `crc32 (8 hex digits) + space + compact JSON object + newline`. JSON escapes line breaks, so a
 newline always ends a record, and a record that was torn by a kill or a full disk is told from a whole one.
