@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ett_collector.frames import pack
+from ett_collector.slots import COMMIT, MAGIC, WORDS
 from tests.collectors.conftest import until
 from tests.collectors.receiver import Receiver
 
@@ -271,6 +273,28 @@ def test_one_agent_a_node(bench: Bench) -> None:
     bench.stop(agent)
 
     assert (1, True) == (second.returncode, "another agent uses" in errors)
+
+
+def test_spools_of_another_version_are_left_alone(bench: Bench) -> None:
+    """An older recorder's lines of JSON and a newer one's slots: said once, and neither read nor deleted."""
+    bench.spool.mkdir()
+    older = bench.spool / f"trainer-1-{'0' * 32}.000001.spool"
+    newer = bench.spool / f"trainer-1-{'1' * 32}.000001.spool"
+    older.write_bytes(pack({"t": "head", "v": 1, "job": "old"}))
+    newer.write_bytes(WORDS.pack(MAGIC, 3, 1, 0, 0, 0, 0, COMMIT))
+    agent = bench.agent()
+    bench.trainer(START + "ett.step(0); ett.end()").communicate(timeout=30)
+    until(lambda: bench.receiver.of("attempt_end"))
+    errors = bench.stop(agent)
+
+    assert ["is written in version 1", "is written in version 3"] == sorted(
+        line.partition("0001 ")[2] or line.split(" ", 2)[2].partition(",")[0]
+        for line in errors.splitlines()
+        if "is written in" in line
+    )
+    assert older.exists()
+    assert newer.exists()
+    assert {"j"} == {e.job for e in bench.receiver.of("attempt_start")}
 
 
 @pytest.mark.parametrize(

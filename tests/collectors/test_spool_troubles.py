@@ -104,25 +104,104 @@ def test_no_folder_can_be_made(bench: Bench) -> None:
 
 
 def test_spool_over_its_limit_drops_the_oldest(bench: Bench) -> None:
-    """Without any agent the spool stays bounded; what went is counted and told."""
+    """Without any agent the spool stays bounded; what went is told, and what stays can be read without it."""
     run(
         bench,
         """
 from ett_collector import spool
-spool.SEGMENT_BYTES = 10_000
-spool.Spool.__init__.__kwdefaults__["segment_bytes"] = 10_000
+spool.FIRST_BYTES = spool.SEGMENT_BYTES = 16 * 1024
 rec = ett.start("j")
-for n in range(5000): ett.step(n)
+for n in range(2000):
+    with ett.phase("evaluation", work_key="k"): ett.step(n)
 assert rec.dropped > 0
 """,
         ETT_SPOOL_BYTES="50000",
     )
     records = spools(bench.spool)[0]
     steps = [r["n"] for r in records if r["t"] == "step"]
+    phases = [r for r in records if r["t"] == "phase"]
 
-    assert sum(path.stat().st_size for path in bench.spool.iterdir()) <= 60_000
-    assert steps == list(range(steps[0], 5000))
+    assert sum(path.stat().st_size for path in bench.spool.iterdir()) <= 50_000
+    assert steps == list(range(steps[0], 2000))
+    assert {("evaluation", "k")} == {(r["phase"], r["work_key"]) for r in phases}
     assert [r for r in records if r["t"] == "lost"]
+
+
+def test_more_names_than_each_file_begins_with(bench: Bench) -> None:
+    """A name for each graph that is compiled: all are told, and files do not fill with old ones."""
+    records = run(
+        bench,
+        """
+ett.start("j")
+for n in range(3000):
+    with ett.phase("compile_cold", work_key=f"sha256:{n}"): pass
+with ett.phase("compile_cold", work_key="sha256:0"): pass
+""",
+    )
+    keys = [r["work_key"] for r in records if r["t"] == "phase" and r["phase"] == "compile_cold"]
+
+    assert [f"sha256:{n}" for n in (*range(3000), 0)] == keys
+
+
+NOT_MAPPED = "from ett_collector import segment, spool\nsegment.MAPPED = set()\n"
+
+
+def test_file_system_that_must_not_be_mapped(bench: Bench) -> None:
+    """NFS and the like: the same file by plain writes."""
+    records = run(
+        bench,
+        NOT_MAPPED + "ett.start('j')\nfor n in range(5000):\n with ett.phase('x'): ett.step(n)\nett.end()",
+    )
+
+    assert list(range(5000)) == [r["n"] for r in records if r["t"] == "step"]
+    assert 5000 == len([r for r in records if r.get("phase") == "x" and r["t"] == "phase"])
+
+
+def test_full_disk_that_must_not_be_mapped(bench: Bench, small_disk: Path) -> None:
+    """Nothing was set aside: each write says whether it had room."""
+    filler = small_disk / "filler"
+    filler.write_bytes(b"x" * 32 * 1024)
+    records = run(
+        bench,
+        NOT_MAPPED
+        + f"""
+rec = ett.start("j")
+for n in range(2000): ett.step(n)
+lost = rec.dropped
+assert lost > 0
+os.truncate({str(filler)!r}, 0)
+ett.step(2000)
+assert (rec.dropped, rec.errors) == (lost, 0)
+say(lost)
+""",
+    )
+    steps = [r["n"] for r in records if r["t"] == "step"]
+
+    assert [*range(len(steps) - 1), 2000] == steps
+
+
+@pytest.mark.parametrize("setting", ["", NOT_MAPPED])
+def test_folder_that_a_test_or_a_cleaner_empties_all_the_time(bench: Bench, setting: str) -> None:
+    """Files go away under a trainer that records from several threads: nothing raises, nothing dies."""
+    run(
+        bench,
+        setting
+        + f"""
+import shutil, threading
+from ett_collector import recorder, spool
+recorder.CHECK_NS = 1_000_000
+rec = ett.start("j")
+def work():
+    for n in range(3000):
+        with ett.phase("p"): ett.step(n)
+threads = [threading.Thread(target=work) for _ in range(3)]
+[t.start() for t in threads]
+while any(t.is_alive() for t in threads):
+    shutil.rmtree({str(bench.spool)!r}, ignore_errors=True)
+    time.sleep(0.002)
+assert rec.errors == 0
+""",
+    )
 
 
 def test_default_folder_of_somebody_else_is_not_used(bench: Bench, tmp_path: Path) -> None:
