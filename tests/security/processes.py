@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -17,15 +18,17 @@ def environment(**more: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("ETT_")} | more
 
 
-@contextmanager
-def serving(settings: Mapping[str, str]) -> Iterator[str]:
-    """The address of a service with those settings, on a free port, until the block ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fleet_ett", "serve", "--port", "0"],
-        env=environment(**settings),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+@contextlib.contextmanager
+def serving(settings: Mapping[str, str], log: Path | None = None) -> Iterator[str]:
+    """The address of a service with those settings, on a free port, until the block ends; what it logs in a file."""
+    with contextlib.ExitStack() as stack:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fleet_ett", "serve", "--port", "0"],
+            env=environment(**settings),
+            stdout=subprocess.PIPE,
+            stderr=None if log is None else stack.enter_context(log.open("w")),
+            text=True,
+        )
     assert process.stdout
     try:
         yield process.stdout.readline().removeprefix("fleet-ett listens on ").strip()

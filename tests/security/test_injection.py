@@ -9,6 +9,7 @@ import http.client
 import io
 import json
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -119,6 +120,16 @@ def test_headers_and_errors_carry_no_markup(service: Service, name: str) -> None
         json.loads(answer.text)
         link = answer.headers.get("link")
         assert link is None or (link.startswith("</v1/jobs") and link.endswith('>; rel="next"'))
+
+
+def test_the_documentations_scripts_may_ask_this_service_alone(service: Service) -> None:
+    """They come from another host: what they see here, they cannot send there."""
+    page = service.ask("/docs")
+    policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
+    assert ("'none'", "'self'") == (policy["default-src"], policy["connect-src"])
+    assert [] == [
+        src for src in re.findall(r'src="(https://[^/"]+)', page.text) if src not in policy["script-src"]
+    ]
 
 
 def test_the_prometheus_page_holds_labels_and_no_lines_of_a_stranger(service: Service) -> None:

@@ -7,6 +7,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from ett_collector.agent.config import AgentConfig
@@ -15,8 +16,11 @@ from ett_collector.wire import to_wire
 from fleet_ett.__main__ import main
 from tests.http.story import rollback
 from tests.security.bearers import DENIED, INVALID, Tokens, bearer, id_of, problem, send, told, until
+from tests.security.processes import serving
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sqlalchemy import Engine
 
     from tests.http.service import Service
@@ -246,6 +250,49 @@ def test_secrets_are_stored_nowhere(tokens: Tokens, engine: Engine) -> None:
         for table in ("tokens", "audit"):
             rows = conn.exec_driver_sql(f"SELECT t::text FROM {table} t").scalars().all()
             assert not [row for row in rows if secret in row or secret.encode().hex() in row]
+
+
+def test_secrets_are_in_no_log_and_no_error(tokens: Tokens, tmp_path: Path) -> None:
+    """Not at the level debug either, whether they are good, rotated, revoked, forged or in the wrong place."""
+    good = tokens.create("--scope", "read", "--all")
+    old = tokens.create("--scope", "read", "--all")
+    new = bearer(tokens.run("rotate", id_of(old)))
+    revoked = tokens.create("--scope", "read", "--all")
+    tokens.run("revoke", id_of(revoked))
+    forged = bearer(f"ett_{id_of(good)}_{'B' * 43}")
+    headers = (good, old, new, revoked, forged)
+    settings = {"ETT_DATABASE_URL": tokens.url, "ETT_WORKERS": "0", "ETT_LOG_LEVEL": "debug"}
+    answers = []
+    with serving(settings, tmp_path / "log") as url, httpx.Client(base_url=url) as client:
+        for header in headers:
+            answers += [
+                client.get(path, headers=header) for path in ("/v1/jobs", "/v1/jobs/nobody's", "/nowhere")
+            ]
+            answers.append(client.post("/v1/events", content=b"{", headers=header))
+    log = (tmp_path / "log").read_text()
+    assert "/v1/jobs" in log
+    for header in headers:
+        secret = header["Authorization"].split("_", 2)[2]
+        assert secret not in log
+        assert [] == [one for one in answers if secret in one.text + str(one.headers)]
+
+
+def test_lists_are_told_to_programs_too(tokens: Tokens) -> None:
+    """One JSON object a line; a secret only where it is made."""
+    made = json.loads(
+        tokens.run("create", "--name", "j", "--scope", "read", "--team", "a b", "--days", "2", "--json")
+    )
+    again = json.loads(tokens.run("rotate", made["id"], "--json"))
+    assert {made["id"]} == {again["id"], again["token"].split("_")[1]}
+    listed = [json.loads(line) for line in tokens.run("list", "--json").splitlines()]
+    (mine,) = [one for one in listed if one["id"] == made["id"]]
+    assert ("live", ["a b"], 50, "read") == (mine["state"], mine["teams"], mine["rate"], mine["scope"])
+    noted = [json.loads(line) for line in tokens.run("audit", "--json").splitlines()]
+    assert ["token rotated", "token created"] == [
+        one["what"] for one in noted if one["detail"].get("token") == made["id"]
+    ]
+    assert "revoked" == json.loads(tokens.run("revoke", made["id"], "--json"))["state"]
+    assert again["token"].split("_", 2)[2] not in tokens.run("list", "--json") + tokens.run("audit", "--json")
 
 
 def test_what_is_done_to_tokens_is_noted(tokens: Tokens) -> None:
