@@ -55,6 +55,10 @@ bench-recorder: .venv-bench/bench.stamp ## what recording costs a trainer, besid
 bench-ingest: .venv-bench/bench.stamp ## events a second over HTTP, against COPY of the same rows
 	.venv-bench/bin/python tests/bench/ingest.py
 
+.PHONY: bench-shards
+bench-shards: .venv-bench/bench.stamp ## several database servers against one, on this machine
+	.venv-bench/bin/python tests/bench/shards.py
+
 .PHONY: clean
 clean: ## remove the environments and caches
 	rm -rf .venv .venv-audit .venv-bench .venv-lock .venv-torch build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -65,6 +65,24 @@ def batches(name: str, events: int, size: int) -> list[Batch]:
     return out
 
 
+def rounds(name: str, nodes: int, times: int) -> list[list[Batch]]:
+    """Checked batches of 10 events: what so many nodes say, again and again."""
+    told = {node: phases(f"{name}-{node % 24}", 10 * times, random.Random(node)) for node in range(nodes)}
+    return [
+        [
+            decode_batch(
+                {
+                    "agent": {"node": f"{name}-{node:05}", "incarnation": f"{name}-{node}"},
+                    "events": events[10 * turn : 10 * turn + 10],
+                },
+                now=time.time_ns(),
+            )
+            for node, events in told.items()
+        ]
+        for turn in range(times)
+    ]
+
+
 def store_all(store: Store, told: Sequence[Batch]) -> float:
     """Rows/s until every batch is durable."""
     begin = time.perf_counter()
@@ -174,6 +192,12 @@ def main() -> None:
             told = batches("load", args.events, args.size)
             for name, store in stores:
                 print(f"{name:40}{store_all(store, told):12,.0f}")
+            told_often = rounds("often", 250, 5)
+            print(f"\n{'stored, batches of 10 of known nodes':40}{'batches/s':>12}")
+            for name, store in stores:
+                store_all(store, told_often[0])
+                speed = [store_all(store, turn) / 10 for turn in told_often[1:]]
+                print(f"{name:40}{sum(speed) / len(speed):12,.0f}")
             print(f"{'bytes an event on disk, indexes too':40}{bytes_an_event(alone):12,.0f}")
             keys = [f"job-{number}" for number in range(args.jobs)]
             fill(alone, keys, args.hours)
