@@ -51,6 +51,10 @@ bench: .venv-bench/bench.stamp ## speed against the closest peer, as ratios of o
 bench-recorder: .venv-bench/bench.stamp ## what recording costs a trainer, beside its peers
 	.venv-bench/bin/python tests/bench/recorder.py
 
+.PHONY: bench-agent
+bench-agent: .venv-bench/bench.stamp ## what an agent with 8 ranks costs its node
+	.venv-bench/bin/python -m tests.bench.agent
+
 .PHONY: bench-ingest
 bench-ingest: .venv-bench/bench.stamp ## events a second over HTTP, against COPY of the same rows
 	.venv-bench/bin/python tests/bench/ingest.py

@@ -124,7 +124,8 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
     stat = process.read_stat(os.getpid())
     ticks = stat.ticks if stat is not None else 0
     boot = process.boot_id()
-    found = identities.identify(os.environ, script=_script(), process=f"{boot[:8]}-{os.getpid()}-{ticks}")
+    this = f"{boot[:8]}-{os.getpid()}-{ticks}"
+    found = identities.identify(os.environ, script=_script(), process=this, ray=_ray())
     identity = found._replace(**said)
     key = (identity.job, identity.attempt, identity.rank)
     now = time_ns()
@@ -196,6 +197,18 @@ def _is_worker() -> bool:
     this = module.current_process()
     # `_inheriting`: a spawned child that imports its parent's main module, before it is told what it is
     return bool(this.daemon or getattr(this, "_inheriting", False))
+
+
+def _ray() -> str:
+    """Session and job of Ray where this is one of its workers. `RAY_JOB_ID` may be that of no job at all."""
+    ray = sys.modules.get("ray")
+    if ray is None or "RAY_RAYLET_PID" not in os.environ:
+        return ""
+    try:
+        context = ray.get_runtime_context()
+        return f"{context.get_session_name()}/{context.get_job_id()}"
+    except Exception:  # noqa: BLE001 - an older Ray, or one that is not connected
+        return ""
 
 
 def _script() -> str:

@@ -1,8 +1,9 @@
 """Which job, attempt and rank this process is: said by the caller, else by `ETT_*`, else by its launcher.
 
 The job stays over restarts and the attempt is new with every launch; both must come out the same on all ranks
-and nodes without talking to anybody. Known launchers: torchrun (torchelastic) and Slurm. Pure: the
-environment and the process are arguments.
+and nodes without talking to anybody. Known launchers: Slurm, JobSet on Kubernetes (its names reach a pod by the
+downward API only, see the README), Ray, torchrun (torchelastic) and MPI. Pure: the environment and the process
+are arguments.
 """
 
 from __future__ import annotations
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FACTS = ("name", "cluster", "team", "model", "framework")  # what a `job` event tells beside its labels
+
+# an indexed Job of Kubernetes gives each pod its index: its rank where there is one process a pod
+RANKS = ("ETT_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX")
+LAUNCHERS = (
+    "TORCHELASTIC_RUN_ID",
+    "SLURM_JOB_ID",
+    "JOBSET_NAME",
+    "OMPI_COMM_WORLD_SIZE",
+    "ETT_ATTEMPT_LAUNCHED_NS",
+)
 
 
 class Identity(NamedTuple):
@@ -36,21 +47,28 @@ class Identity(NamedTuple):
     by_launcher: bool = False
 
 
-def identify(environ: Mapping[str, str], *, script: str, process: str) -> Identity:
+def identify(environ: Mapping[str, str], *, script: str, process: str, ray: str = "") -> Identity:
     """The identity that the environment tells.
 
-    `script` names the program, `process` this launch of it on this machine (for plain `python train.py`).
+    `script` names the program, `process` this launch of it on this machine (for plain `python train.py`), `ray`
+    the Ray session and job whose worker this is.
     """
     restarts = _number(environ, "TORCHELASTIC_RESTART_COUNT")
     launch = (
-        environ.get("ETT_ATTEMPT") or _slurm_attempt(environ) or _elastic_run(environ) or f"process:{process}"
+        environ.get("ETT_ATTEMPT")
+        or _slurm_attempt(environ)
+        or _jobset_attempt(environ)
+        or _ray_attempt(environ, ray)
+        or _elastic_run(environ)
+        or f"process:{process}"
     )
-    world = _number(environ, "WORLD_SIZE", "SLURM_NTASKS")
-    local = _number(environ, "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")
+    job = environ.get("ETT_JOB") or _slurm_job(environ) or _jobset_job(environ) or (ray and f"ray:{ray}")
+    world = _number(environ, "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+    local = _number(environ, "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE")
     return Identity(
-        job=environ.get("ETT_JOB") or _slurm_job(environ) or _elastic_run(environ) or script,
+        job=job or _elastic_run(environ) or script,
         attempt=f"{launch}/r{restarts}" if restarts else launch,
-        rank=_number(environ, "ETT_RANK", "RANK", "SLURM_PROCID") or 0,
+        rank=_number(environ, *RANKS) or 0,
         world_size=world,
         gpus=_number(environ, "ETT_GPUS"),
         gpus_on_node=_number(environ, "ETT_GPUS_ON_NODE", "SLURM_GPUS_ON_NODE") or local,
@@ -59,17 +77,15 @@ def identify(environ: Mapping[str, str], *, script: str, process: str) -> Identi
         launched_at=_number(environ, "ETT_ATTEMPT_LAUNCHED_NS") if not restarts else None,
         # torchelastic starts new workers on the nodes that it has
         released_between=False if restarts else None,
-        by_launcher=any(
-            name in environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "ETT_ATTEMPT_LAUNCHED_NS")
-        ),
+        by_launcher=any(name in environ for name in LAUNCHERS),
     )
 
 
 def facts(environ: Mapping[str, str]) -> dict[str, str]:
-    """What `ETT_CLUSTER`, `ETT_TEAM` ... say of the job; Slurm's cluster where nothing is said."""
+    """What `ETT_CLUSTER`, `ETT_TEAM` ... say of the job; else what Slurm or JobSet call it."""
     found = {name: environ.get(f"ETT_{'JOB_NAME' if name == 'name' else name.upper()}") for name in FACTS}
     found["cluster"] = found["cluster"] or environ.get("SLURM_CLUSTER_NAME")
-    found["name"] = found["name"] or environ.get("SLURM_JOB_NAME")
+    found["name"] = found["name"] or environ.get("SLURM_JOB_NAME") or environ.get("JOBSET_NAME")
     return {name: value for name, value in found.items() if value}
 
 
@@ -103,6 +119,27 @@ def _slurm_job(environ: Mapping[str, str]) -> str | None:
 def _slurm_attempt(environ: Mapping[str, str]) -> str | None:
     found = _slurm_id(environ)
     return f"slurm:{found}:{environ.get('SLURM_RESTART_COUNT', '0')}" if found else None
+
+
+def _jobset_job(environ: Mapping[str, str]) -> str | None:
+    # a name may be used again once the JobSet is deleted; the uid tells them apart where the pod knows it
+    found = ("POD_NAMESPACE", "JOBSET_NAME", "JOBSET_UID")
+    return (
+        "/".join(environ[name] for name in found if environ.get(name)) if environ.get("JOBSET_NAME") else None
+    )
+
+
+def _jobset_attempt(environ: Mapping[str, str]) -> str | None:
+    found = _jobset_job(environ)
+    return f"jobset:{found}:{environ.get('JOBSET_RESTART_ATTEMPT') or '0'}" if found else None
+
+
+def _ray_attempt(environ: Mapping[str, str], ray: str) -> str | None:
+    # each group of workers that Ray Train starts meets at an address of its own, the same for all ranks
+    if not ray:
+        return None
+    address, port = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
+    return f"ray:{ray}:{address}:{port}" if address and port else f"ray:{ray}"
 
 
 def _elastic_run(environ: Mapping[str, str]) -> str | None:

@@ -74,6 +74,55 @@ def test_array_tasks_are_jobs_of_their_own() -> None:
     assert ("alpha/88_2", "slurm:88_2:1") == (found.job, found.attempt)
 
 
+JOBSET = {
+    "POD_NAMESPACE": "ads",
+    "JOBSET_NAME": "dlrm",
+    "JOBSET_RESTART_ATTEMPT": "2",
+    "JOB_COMPLETION_INDEX": "3",
+}
+
+
+def test_jobset() -> None:
+    """Each restart of the set is an attempt; without a launcher in the pod its index is the rank."""
+    found = identify(JOBSET, script="train.py", process="p")
+
+    assert Identity("ads/dlrm", "jobset:ads/dlrm:2", 3, by_launcher=True) == found
+    assert {"name": "dlrm"} == facts(JOBSET)
+
+
+def test_torchrun_in_a_jobset() -> None:
+    """The set names job and launch, torchrun rank and restart."""
+    environ = {**JOBSET, **TORCHRUN, "JOBSET_UID": "u1", "TORCHELASTIC_RESTART_COUNT": "1"}
+    found = identify(environ, script="train.py", process="p")
+
+    assert ("ads/dlrm/u1", "jobset:ads/dlrm/u1:2/r1", 5) == found[:3]
+
+
+def test_ray() -> None:
+    """Session and job name the job; a group of workers that meets anew is a new attempt."""
+    torch = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n1"}
+    first = identify({**torch, "MASTER_PORT": "4001"}, script="w", process="p", ray="session_x/01000000")
+    second = identify({**torch, "MASTER_PORT": "4002"}, script="w", process="p", ray="session_x/01000000")
+
+    attempt = "ray:session_x/01000000:n1:4001"
+    assert Identity("ray:session_x/01000000", attempt, 1, world_size=4, gpus_on_node=2) == first
+    assert (first.job, True) == (second.job, first.attempt != second.attempt)
+
+
+def test_mpi() -> None:
+    """mpirun says who is who; the job must be named."""
+    environ = {
+        "ETT_JOB": "j",
+        "ETT_ATTEMPT": "a",
+        "OMPI_COMM_WORLD_RANK": "6",
+        "OMPI_COMM_WORLD_SIZE": "16",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "8",
+    }
+    found = identify(environ, script="w", process="p")
+
+    assert Identity("j", "a", 6, world_size=16, gpus_on_node=8, by_launcher=True) == found
+
+
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "\u0663"])
 def test_a_number_that_is_none_is_left_out(text: str) -> None:
     """A launcher's odd value is not a reason to fail or to guess."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     Item = tuple[str, dict[str, Any]]  # incarnation and event
 
-GZIP_LEVEL = 1
+GZIP_LEVEL = 6
 BULK_FROM = 2  # alike events
 
 
@@ -30,7 +30,7 @@ def body(agent: dict[str, str], offset: int, sent_at: int, items: Sequence[Item]
     alike: dict[tuple[Any, ...], list[Item]] = {}
     for incarnation, event in items:
         row = event if incarnation == agent["incarnation"] else {**event, "incarnation": incarnation}
-        key = (row["type"], row.get("job"), row.get("attempt"), row.get("rank"), *sorted(row))
+        key = (row["type"], row.get("job"), row.get("attempt"), *sorted(row))
         alike.setdefault(key, []).append((incarnation, row))
     single = [one for group in alike.values() if len(group) < BULK_FROM for one in group]
     bulk = [group for group in alike.values() if len(group) >= BULK_FROM]
