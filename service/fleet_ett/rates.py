@@ -17,7 +17,7 @@ import tempfile
 import threading
 from hashlib import blake2b
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from fleet_ett.errors import Busy
@@ -33,7 +33,8 @@ SLOT = struct.Struct("=16sdd")  # hash of the token's id, requests left, since w
 TOGETHER = 8  # slots that a token may be in; the one that rests longest makes room
 GROUPS = 8192
 GROUP_BYTES = SLOT.size * TOGETHER
-TRIES = 100  # for a lock that is held for microseconds; whoever is stopped while holding it stops nobody
+# For a lock that is held for microseconds, or as long as its holder does not run; one that is stopped stops nobody.
+TRIES, PAUSE_S = 200, 0.0005
 EMPTY = bytes(16)
 
 
@@ -87,6 +88,7 @@ class Rates:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, GROUP_BYTES, start)
             except BlockingIOError:
+                sleep(PAUSE_S)
                 continue
             return True
         return False

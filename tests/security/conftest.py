@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 
+@pytest.fixture(autouse=True)
+def _no_test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line knows every ETT_* variable but the test run's own."""
+    monkeypatch.delenv("ETT_TEST_EXAMPLES", raising=False)
+
+
 @pytest.fixture(scope="module")
 def service(engine: Engine) -> Iterator[Service]:
     """Two teams' and two clusters' jobs, told while there was no token."""

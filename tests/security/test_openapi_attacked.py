@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # What a schema allows may still be refused, and documented: a cursor of another question, a window that ends before it
 # begins. `make fuzz` looks harder. One worker: two threads that compile at once can fail in Python 3.11.
 LEFT_OUT = "positive_data_acceptance"
-EXAMPLES = os.environ.get("ETT_SCHEMATHESIS_EXAMPLES", "3")
+EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", "3")
 
 
 @pytest.fixture(scope="module")
