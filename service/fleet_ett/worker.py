@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from fleet_ett.attribution import SECOND_NS, attribute_job
 from fleet_ett.core.policy import Policy
 from fleet_ett.errors import EttError, NotFound
-from fleet_ett.postgres import jobs_due, maintenance
+from fleet_ett.postgres import jobs_due, maintenance, rollups
 from fleet_ett.postgres.job_books import JobBooks
 from fleet_ett.postgres.pool import is_transient, transaction
 
@@ -40,6 +40,7 @@ LONGEST_PACE_NS = 30 * SECOND_NS
 RETRY_NS = 60 * SECOND_NS  # a job that cannot be booked, when new events come
 RETRY_ANYWAY_NS = 600 * SECOND_NS
 MAINTENANCE_NS = 3600 * SECOND_NS
+FOLD_NS = SECOND_NS  # between two additions to the roll-ups
 MAX_ERROR = 2000  # characters
 
 
@@ -112,6 +113,7 @@ def rebuild(engine: Engine, policy: Policy, *, job: str | None = None, as_of: in
             log.exception("job %r could not be booked", name)
             _note_error(engine, policy, job_id, error, now=now)
             failed.append(name)
+    rollups.fold(engine)
     if failed:
         shown = ", ".join(repr(name) for name in failed[:10])
         msg = (
@@ -149,7 +151,7 @@ class Workers:
             thread.join(max(until - time.monotonic(), 0))
 
     def _run(self, number: int) -> None:
-        maintained, away = 0, False
+        maintained, folded, away = 0, 0, False
         while not self._stopping.is_set():
             pause = 0.0
             try:
@@ -157,6 +159,9 @@ class Workers:
                 if number == 0 and now - maintained > MAINTENANCE_NS:
                     maintenance.maintain(self._engine, retention_days=self._retention_days, now=now)
                     maintained = now
+                if number == 0 and now - folded > FOLD_NS:
+                    rollups.fold(self._engine)
+                    folded = now
                 if not book_due_jobs(self._engine, self._policy):
                     pause = IDLE_S
                 if away:

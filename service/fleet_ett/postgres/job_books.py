@@ -13,9 +13,9 @@ from fleet_ett.attribution import Attempt
 from fleet_ett.core.identity import unique
 from fleet_ett.core.ledger import Carry, JobMeta, attempt_start, job_meta
 from fleet_ett.core.summary import AttemptSummary
-from fleet_ett.postgres import counters, ledgers
+from fleet_ett.postgres import counters, ledgers, rollups
 from fleet_ett.postgres.event_reads import EventReads, Place
-from fleet_ett.postgres.tables import segments
+from fleet_ett.postgres.tables import ledger, segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,6 +69,7 @@ class JobBooks:
     policy: Policy
     reads: EventReads = field(init=False)
     places: dict[int, Place] = field(default_factory=dict)
+    deltas: rollups.Deltas = field(default_factory=rollups.Deltas)
     late_ns: int = 0
 
     def __post_init__(self) -> None:
@@ -130,6 +131,8 @@ class JobBooks:
         """See `fleet_ett.attribution.Job`."""
         for table, rows in ledgers.attempt_rows(self.job_id, attempt.attempt_id, books).items():
             before = ledgers.replace_rows(self.conn, table, self.job_id, attempt.attempt_id, rows)
+            if table is ledger:
+                self.deltas.change(before, rows)
             if table is segments:
                 self.late_ns += ledgers.changed_ns(ledgers.settled_rows(before), rows)
         self._write(attempt, books.summary, books.carry, link_digest, now)
@@ -139,7 +142,7 @@ class JobBooks:
     ) -> None:
         """See `fleet_ett.attribution.Job`."""
         assert attempt.carry is not None
-        ledgers.replace_gap(self.conn, self.job_id, attempt.attempt_id, gap)
+        self.deltas.change(*ledgers.replace_gap(self.conn, self.job_id, attempt.attempt_id, gap))
         self._write(attempt, summary, attempt.carry, link_digest, now)
 
     def _write(
@@ -167,6 +170,7 @@ class JobBooks:
 
     def unbook(self, attempt: Attempt) -> None:
         """See `fleet_ett.attribution.Job`."""
+        rollups.take_out(self.conn, self.job_id, [attempt.attempt_id])
         ledgers.drop_attempt(self.conn, self.job_id, attempt.attempt_id)
         self.conn.execute(_UNBOOK, {"job_id": self.job_id, "attempt_id": attempt.attempt_id})
 
@@ -176,6 +180,7 @@ class JobBooks:
         rows = [_incident(ids[one.attempt], one) for one in summary.incidents]
         ledgers.replace_incidents(self.conn, self.job_id, rows)
         meta = summary.meta
+        self.deltas.note(self.conn, self.job_id, meta)
         self.conn.execute(
             _CLOSE,
             {

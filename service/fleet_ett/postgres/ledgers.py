@@ -43,16 +43,19 @@ def attempt_rows(job_id: int, attempt_id: int, books: AttemptBooks) -> dict[Tabl
     }
 
 
-def replace_gap(conn: Connection, job_id: int, attempt_id: int, gap: Segments) -> None:
-    """Make this the gap after an attempt; its other rows stay."""
+def replace_gap(
+    conn: Connection, job_id: int, attempt_id: int, gap: Segments
+) -> tuple[list[Cells], list[Cells]]:
+    """Make this the gap after an attempt; its other rows stay. Returns the rows of `ledger` before and after."""
     key = (job_id, attempt_id)
-    for table, rows in (
-        (ledger, [(*key, *_cell(one)) for one in cells(gap)]),
-        (segments, [(*key, *_segment(one)) for one in gap.rows()]),
-    ):
+    after = [(*key, *_cell(one)) for one in cells(gap)]
+    before: list[Cells] = []
+    for table, rows in ((ledger, after), (segments, [(*key, *_segment(one)) for one in gap.rows()])):
         of_attempt = (table.c.job_id == job_id, table.c.attempt_id == attempt_id, table.c.heading == GAP)
-        conn.execute(table.delete().where(*of_attempt))
+        gone = conn.execute(table.delete().where(*of_attempt).returning(*table.columns))
+        before += [tuple(row) for row in gone] if table is ledger else []
         copy_rows(conn, table, rows)
+    return before, after
 
 
 def replace_rows(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from fleet_ett.errors import Unavailable
-from fleet_ett.postgres import partitions
+from fleet_ett.postgres import partitions, rollups
 from fleet_ett.postgres.audit import prune_audit
 from fleet_ett.postgres.ledgers import DERIVED
 from fleet_ett.postgres.pool import transaction
@@ -93,6 +93,8 @@ def _drop(engine: Engine, name: str) -> bool:
 
 def drop_books(conn: Connection, job_id: int) -> None:
     """Drop what is derived of a held job; attempts whose raw events are gone keep theirs."""
-    for attempt_id in conn.execute(_FORGET, {"job_id": job_id}).scalars().all():
+    forgotten = conn.execute(_FORGET, {"job_id": job_id}).scalars().all()
+    rollups.take_out(conn, job_id, forgotten)
+    for attempt_id in forgotten:
         for table in (*DERIVED, incidents):
             conn.execute(table.delete().where(table.c.job_id == job_id, table.c.attempt_id == attempt_id))

@@ -4,8 +4,8 @@ Times are bigint ns since the epoch in UTC, so that nothing depends on a session
 are ns, `gpu_ns` GPU-ns. One hour's GPU-ns of a job fit a bigint, sums do not: they are numeric everywhere.
 
 Raw: `events`, `job_facts`, `sources`, `quarantine`. Derived, and rebuilt to the same rows from the raw ones:
-`ledger`, `segments`, `held_up`, `work`, `incidents`, and the summaries in `jobs` and `attempts`. Kept for ever
-and only rising: `counters` (one job each) and `counter_totals` (their sums, for scrapes).
+`ledger` and its sums, `segments`, `held_up`, `work`, `incidents`, and the summaries in `jobs` and `attempts`.
+Kept for ever and only rising: `counters` (one job each) and `counter_totals` (their sums, for scrapes).
 """
 
 from __future__ import annotations
@@ -42,6 +42,15 @@ from fleet_ett.postgres.tables.raw import (
     retention,
     sources,
 )
+from fleet_ett.postgres.tables.rollups import (
+    fleet_days,
+    fleet_hours,
+    job_days,
+    job_hours,
+    ledger_days,
+    ledger_deltas,
+    tenant_days,
+)
 
 __all__ = [
     "attempt_nodes",
@@ -51,12 +60,18 @@ __all__ = [
     "counter_totals",
     "counters",
     "events",
+    "fleet_days",
+    "fleet_hours",
     "held_up",
     "incidents",
     "ingest_counts",
+    "job_days",
     "job_facts",
+    "job_hours",
     "jobs",
     "ledger",
+    "ledger_days",
+    "ledger_deltas",
     "marks",
     "metadata",
     "nodes",
@@ -65,6 +80,7 @@ __all__ = [
     "retention",
     "segments",
     "sources",
+    "tenant_days",
     "token_changes",
     "tokens",
     "work",

@@ -103,7 +103,7 @@ ledger = Table(
     Column("settled_wall_ns", BigInteger, nullable=False),
     Column("settled_gpu_ns", BigInteger, nullable=False),
     PrimaryKeyConstraint("job_id", "attempt_id", "hour_ns", "heading", "phase", "component", "repeated"),
-    Index("ledger_hour", "hour_ns"),
+    Index("ledger_hour", "hour_ns", "component"),
 )
 
 segments = Table(

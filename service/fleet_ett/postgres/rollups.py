@@ -1,0 +1,225 @@
+"""Keeps the sums of the ledger.
+
+A booking appends what it changed in the ledger to `ledger_deltas`, in its own transaction: one statement, and no row
+that another booking waits for. `fold` adds the deltas up into the roll-ups, about once a second, one process at a
+time. Readers add what is not folded yet, so that they see every booking the moment it commits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from fleet_ett.postgres.pool import told_unavailable, transaction
+from fleet_ett.postgres.tables.rollups import (
+    AMOUNTS,
+    LABELS,
+    NAMES,
+    fleet_days,
+    fleet_hours,
+    job_days,
+    job_hours,
+    ledger_days,
+    ledger_deltas,
+    tenant_days,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from sqlalchemy import Connection, Engine, Table
+
+    from fleet_ett.core.job import JobMeta
+
+    Row = tuple[Any, ...]
+
+LOCK = 0x6574_7404
+BLOAT = 8 * 2**20  # bytes of `ledger_deltas` at which its dead rows are cleared away
+DAY_NS = 86_400_000_000_000
+
+_DELTA = (*NAMES, "hour_ns", *LABELS, *AMOUNTS)
+_NUMBERED = {"hour_ns", *AMOUNTS}
+_TYPES = {
+    name: "bigint" if name in _NUMBERED else "boolean" if name == "repeated" else "text" for name in _DELTA
+}
+_ARRAYS = ", ".join(f"CAST(:{name} AS {_TYPES[name]}[])" for name in _DELTA[len(NAMES) :])
+_INTO = f"INSERT INTO ledger_deltas (job_id, {', '.join(_DELTA)})"
+_OWN = ", ".join(f"j.{name}" for name in NAMES)
+_GROUP = ", ".join(f"l.{name}" for name in ("hour_ns", *LABELS))
+_NOTE = text(
+    f"{_INTO} SELECT j.job_id, {_OWN}, n.* FROM jobs j, unnest({_ARRAYS}) AS n WHERE j.job_id = :job_id"  # noqa: S608
+    f" UNION ALL SELECT j.job_id, {', '.join(f's.{name}' for name in NAMES)}, {_GROUP},"
+    f" {', '.join(f's.sign * sum(l.{name})' for name in AMOUNTS)} FROM jobs j JOIN ledger l USING (job_id)"
+    f" CROSS JOIN LATERAL (VALUES (-1, {_OWN}), (1, {', '.join(f':{name}' for name in NAMES)}))"
+    f" AS s (sign, {', '.join(NAMES)}) WHERE j.job_id = :job_id"
+    f" AND ({_OWN}) IS DISTINCT FROM ({', '.join(f':{name}' for name in NAMES)})"
+    f" GROUP BY j.job_id, s.sign, {', '.join(f's.{name}' for name in NAMES)}, {_GROUP}"
+)
+_TAKE_OUT = text(
+    f"{_INTO} SELECT j.job_id, {_OWN}, {_GROUP}, {', '.join(f'-l.{name}' for name in AMOUNTS)}"  # noqa: S608
+    " FROM jobs j JOIN ledger l USING (job_id) WHERE j.job_id = :job_id AND l.attempt_id = ANY(:attempts)"
+)
+_LEDGER = (
+    f"(SELECT l.job_id, {_OWN}, {_GROUP}, {', '.join(f'l.{name}' for name in AMOUNTS)}"  # noqa: S608
+    " FROM ledger l JOIN jobs j USING (job_id))"
+)
+_SLICES = "CROSS JOIN LATERAL (VALUES ('', ''), {}) AS s (slice, name)".format(
+    ", ".join(f"('{name}', d.{name})" for name in NAMES)
+)
+
+_WAITS = text("SELECT EXISTS (SELECT FROM ledger_deltas)")
+_ALONE = text("SELECT pg_try_advisory_xact_lock(:lock)")
+_SIZE = text("SELECT pg_relation_size('ledger_deltas')")
+# made once a connection: a table an hour would leave its rows in the catalogue
+_TAKEN = "CREATE TEMPORARY TABLE IF NOT EXISTS taken_deltas (LIKE ledger_deltas) ON COMMIT DELETE ROWS"
+_TAKE = "WITH taken AS (DELETE FROM ledger_deltas RETURNING *) INSERT INTO taken_deltas SELECT * FROM taken"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rollup:
+    """A table of sums: where its keys come from, and with what the rows are multiplied first."""
+
+    table: Table
+    keys: dict[str, str]
+    spread: str = ""
+
+    def sums(self) -> dict[str, str]:
+        """Each amount as SQL."""
+        return {c.name: _sum_of(c.name) for c in self.table.columns if c.name not in self.keys}
+
+
+def _keys(*names: str, day: bool = True) -> dict[str, str]:
+    period = {"day_ns": f"d.hour_ns - d.hour_ns % {DAY_NS}"} if day else {"hour_ns": "d.hour_ns"}
+    return {name: f"s.{name}" if name in ("slice", "name") else f"d.{name}" for name in names} | period
+
+
+def _sum_of(amount: str) -> str:
+    for heading in ("productive", "unknown"):
+        if heading in amount:
+            column = amount.replace(f"{heading}_", "")
+            return f"coalesce(sum(d.{column}) FILTER (WHERE d.heading = '{heading}'), 0)"
+    return f"sum(d.{amount})"
+
+
+ROLLUPS = (
+    _Rollup(fleet_hours, _keys("slice", "name", *LABELS, day=False), _SLICES),
+    _Rollup(fleet_days, _keys("slice", "name", *LABELS), _SLICES),
+    _Rollup(tenant_days, _keys(*NAMES, *LABELS)),
+    _Rollup(ledger_days, _keys("job_id", *LABELS)),
+    _Rollup(job_hours, _keys("job_id", day=False)),
+    _Rollup(job_days, _keys("job_id")),
+)
+
+
+class Deltas:
+    """What one booking changes in a job's rows of the ledger."""
+
+    def __init__(self) -> None:
+        self._cells: dict[Row, list[int]] = {}
+
+    def change(self, before: Iterable[Row], after: Iterable[Row]) -> None:
+        """Rows of `ledger`, in the order of its columns, that were there before and are there after."""
+        for sign, rows in ((-1, before), (1, after)):
+            for row in rows:
+                cell = self._cells.setdefault(row[2:7], [0] * len(AMOUNTS))
+                for place, amount in enumerate(row[7:11]):
+                    cell[place] += sign * amount
+
+    def note(self, conn: Connection, job_id: int, meta: JobMeta) -> None:
+        """Append them. `meta`: the names that the job gets next, while its row still has the old ones."""
+        changed = [(*key, *amounts) for key, amounts in self._cells.items() if any(amounts)]
+        columns = zip(*changed, strict=True) if changed else [()] * (len(_DELTA) - len(NAMES))
+        told: dict[str, Any] = {
+            name: list(column) for name, column in zip(_DELTA[len(NAMES) :], columns, strict=True)
+        }
+        conn.execute(_NOTE, {"job_id": job_id, **told, **{name: getattr(meta, name) for name in NAMES}})
+        self._cells.clear()
+
+
+def take_out(conn: Connection, job_id: int, attempts: Iterable[int]) -> None:
+    """Note that all ledger rows of these attempts of a held job are about to go."""
+    conn.execute(_TAKE_OUT, {"job_id": job_id, "attempts": list(attempts)})
+
+
+def fold(engine: Engine) -> bool:
+    """Add up what was booked; whether there was anything. Harmless when done by several at once."""
+    with transaction(engine) as conn:
+        if not conn.scalar(_WAITS) or not conn.scalar(_ALONE, {"lock": LOCK}):
+            return False
+        conn.exec_driver_sql(_TAKEN)
+        conn.exec_driver_sql(_TAKE)
+        for statement in _statements("taken_deltas"):
+            conn.execute(text(statement))
+        bloated = bool(conn.scalar(_SIZE) > BLOAT)
+    if bloated:
+        with told_unavailable(), engine.connect() as conn:
+            conn.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("VACUUM ledger_deltas")
+    return True
+
+
+def backfill(conn: Connection) -> None:
+    """Make the roll-ups anew from the ledger. Bookings wait meanwhile; readers do not."""
+    conn.exec_driver_sql("LOCK TABLE ledger, ledger_deltas IN SHARE ROW EXCLUSIVE MODE")
+    conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+    for table in (ledger_deltas, *(one.table for one in ROLLUPS)):
+        conn.execute(table.delete())
+    for statement in _statements(_LEDGER):
+        conn.execute(text(statement))
+
+
+def differences(conn: Connection) -> list[str]:
+    """What the roll-ups and the deltas have otherwise than the ledger, in words; nothing but after a bug."""
+    out = []
+    for one in ROLLUPS:
+        found = conn.execute(text(_difference(one))).scalar_one()
+        if found:
+            out.append(f"{one.table.name}: {found} rows differ from the ledger")
+    return out
+
+
+def _statements(source: str) -> Iterator[str]:
+    """Add the rows of `source`, which has the columns of `ledger_deltas`, to every roll-up."""
+    for one in ROLLUPS:
+        name, sums = one.table.name, one.sums()
+        columns = (*one.keys, *sums)
+        raised = ", ".join(f"{amount} = r.{amount} + EXCLUDED.{amount}" for amount in sums)
+        yield (
+            f"INSERT INTO {name} AS r ({', '.join(columns)})"  # noqa: S608 - our own names
+            f" SELECT {', '.join((*one.keys.values(), *sums.values()))} FROM {source} d {one.spread}"
+            f" GROUP BY {', '.join(one.keys.values())}"
+            f" HAVING {' OR '.join(f'{amount} <> 0' for amount in sums.values())}"
+            f" ON CONFLICT ({', '.join(one.keys)}) DO UPDATE SET {raised}"
+        )
+        if source == _LEDGER:
+            continue
+        # no amount is negative and none is larger than its wall time: without it nothing is left
+        narrow = [key for key in one.keys if key in ("job_id", "hour_ns", "day_ns")]
+        yield (
+            f"DELETE FROM {name} WHERE wall_ns = 0 AND ({', '.join(narrow)}) IN"  # noqa: S608
+            f" (SELECT {', '.join(one.keys[key] for key in narrow)} FROM {source} d WHERE d.wall_ns < 0)"
+        )
+
+
+def _difference(one: _Rollup) -> str:
+    """How many rows of a roll-up, with the deltas on top, are not what the ledger adds up to."""
+    columns, sums = (*one.keys, *one.sums()), one.sums()
+
+    def summed(source: str, sign: str) -> str:
+        values = [f"{sign}{amount}" for amount in sums.values()]
+        return (
+            f"SELECT {', '.join((*one.keys.values(), *values))} FROM {source} d {one.spread}"  # noqa: S608
+            f" GROUP BY {', '.join(one.keys.values())}"
+        )
+
+    parts = (
+        f"SELECT {', '.join(columns)} FROM {one.table.name}",  # noqa: S608
+        summed("ledger_deltas", ""),
+        summed(_LEDGER, "-"),
+    )
+    differ = " OR ".join(f"sum({amount}) <> 0" for amount in sums)
+    return (
+        f"SELECT count(*) FROM (SELECT {', '.join(one.keys)} FROM ({' UNION ALL '.join(parts)}) AS u"  # noqa: S608
+        f" GROUP BY {', '.join(one.keys)} HAVING {differ}) AS differing"
+    )

@@ -1,0 +1,113 @@
+"""Sums of the ledger, so that readers add up thousands of rows and not millions.
+
+At every commit a sum over a roll-up and over `ledger_deltas` is the sum over the ledger (`rollups.py` keeps it so).
+Names stand here as text and not as ids: the rows of several servers are then simply one table.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Identity,
+    Index,
+    Numeric,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+)
+
+from fleet_ett.postgres.tables.metadata import metadata
+
+LABELS = ("heading", "phase", "component", "repeated")
+NAMES = ("cluster", "team", "model", "framework")
+AMOUNTS = ("wall_ns", "gpu_ns", "settled_wall_ns", "settled_gpu_ns")
+# What readers ask of a job without its labels.
+JOB_AMOUNTS = (
+    *AMOUNTS,
+    "productive_wall_ns",
+    "productive_gpu_ns",
+    "settled_productive_wall_ns",
+    "settled_productive_gpu_ns",
+    "unknown_wall_ns",
+)
+
+
+def _labels() -> list[Column[object]]:
+    return [Column(name, Boolean if name == "repeated" else Text, nullable=False) for name in LABELS]
+
+
+def _amounts(names: tuple[str, ...], *, wide: tuple[str, ...] = ()) -> list[Column[object]]:
+    """Columns of ns; sums that may exceed 64 bits are numeric (`wide`: parts of their names)."""
+    return [
+        Column(name, Numeric if any(part in name for part in wide) else BigInteger, nullable=False)
+        for name in names
+    ]
+
+
+# What bookings changed in the ledger since it was last added up: ledger rows taken out (negative) and put in.
+# The names are those of the job at that time; a job that changes them takes all its rows out and puts them in again.
+ledger_deltas = Table(
+    "ledger_deltas",
+    metadata,
+    Column("job_id", BigInteger, nullable=False),
+    Column("delta_id", BigInteger, Identity(always=True), nullable=False),
+    *(Column(name, Text, nullable=False) for name in NAMES),
+    Column("hour_ns", BigInteger, nullable=False),
+    *_labels(),
+    *_amounts(AMOUNTS),
+    PrimaryKeyConstraint("job_id", "delta_id"),
+)
+
+# The fleet by hour and by day, as a whole (`slice` and `name` empty) and by each of NAMES (`slice`: which).
+fleet_hours, fleet_days = (
+    Table(
+        table,
+        metadata,
+        Column("slice", Text, nullable=False),
+        Column("name", Text, nullable=False),
+        Column(period, BigInteger, nullable=False),
+        *_labels(),
+        *_amounts(AMOUNTS, wide=("wall", "gpu")),
+        PrimaryKeyConstraint("slice", period, "name", *LABELS),
+    )
+    for table, period in (("fleet_hours", "hour_ns"), ("fleet_days", "day_ns"))
+)
+
+# The fleet by day and all NAMES at once: questions with two of them.
+tenant_days = Table(
+    "tenant_days",
+    metadata,
+    Column("day_ns", BigInteger, nullable=False),
+    *(Column(name, Text, nullable=False) for name in NAMES),
+    *_labels(),
+    *_amounts(AMOUNTS, wide=("wall", "gpu")),
+    PrimaryKeyConstraint("day_ns", *NAMES, *LABELS),
+)
+
+# The ledger by day: a job's attempts and hours together.
+ledger_days = Table(
+    "ledger_days",
+    metadata,
+    Column("job_id", BigInteger, nullable=False),
+    Column("day_ns", BigInteger, nullable=False),
+    *_labels(),
+    *_amounts(AMOUNTS, wide=("gpu",)),
+    PrimaryKeyConstraint("job_id", "day_ns", *LABELS),
+    Index("ledger_days_day", "day_ns", "component"),
+)
+
+# One row a job and hour, or day: how many jobs held hardware, and the weights of each.
+job_hours, job_days = (
+    Table(
+        table,
+        metadata,
+        Column("job_id", BigInteger, nullable=False),
+        Column(period, BigInteger, nullable=False),
+        *_amounts(JOB_AMOUNTS, wide=wide),
+        PrimaryKeyConstraint("job_id", period),
+        Index(f"{table}_{period[:-3]}", period),
+    )
+    for table, period, wide in (("job_hours", "hour_ns", ()), ("job_days", "day_ns", ("gpu",)))
+)

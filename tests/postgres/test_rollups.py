@@ -1,0 +1,115 @@
+"""The sums of the ledger are its sums, at every commit, folded or not."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fleet_ett.core.policy import Policy
+from fleet_ett.postgres import rollups
+from fleet_ett.worker import book_due_jobs, rebuild
+from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Engine
+
+    from fleet_ett.postgres.store import PostgresStore
+
+    Rows = Callable[[str], list[tuple[Any, ...]]]
+
+T0 = 1_772_452_800_000_000_000  # 2026-03-02T12:00:00Z
+POLICY = Policy()
+SUMS = ("fleet_hours", "fleet_days", "tenant_days", "ledger_days", "job_hours", "job_days")
+
+
+def book(engine: Engine, now: int) -> None:
+    while book_due_jobs(engine, POLICY, clock=lambda: now):
+        pass
+
+
+def differences(engine: Engine) -> list[str]:
+    with engine.connect() as conn:
+        return rollups.differences(conn)
+
+
+def everything(rows: Rows) -> dict[str, list[tuple[Any, ...]]]:
+    return {table: sorted(rows(f"SELECT * FROM {table}"), key=repr) for table in SUMS}
+
+
+def test_every_booking_is_in_the_sums(store: PostgresStore, engine: Engine, rows: Rows) -> None:
+    """A job is told event by event; its last hours change their labels again and again; it names its team late."""
+    agent = Agent()
+    crashed_and_resumed(agent, "j", T0 + HOUR // 2)
+    agent.say("job", job="j", cluster="c1", team="ads", model="dlrm")
+    chance = random.Random(3)
+    for step in range(len(agent.said)):
+        agent.hand_in(store, [agent.said[step]], now=T0 + 2 * HOUR)
+        book(engine, T0 + (10 + step) * 60 * S + HOUR)
+        assert [] == differences(engine)
+        if chance.random() < 0.5:
+            rollups.fold(engine)
+            assert [] == differences(engine)
+            assert [(0,)] == rows("SELECT count(*) FROM ledger_deltas")
+    book(engine, T0 + 24 * HOUR)
+    rollups.fold(engine)
+    assert [] == differences(engine)
+    assert {("cluster", "c1"), ("team", "ads"), ("model", "dlrm"), ("framework", ""), ("", "")} == set(
+        rows("SELECT slice, name FROM fleet_days")
+    )
+    folded = everything(rows)
+    with engine.begin() as conn:
+        rollups.backfill(conn)
+    assert folded == everything(rows)
+
+
+def test_a_rebuild_leaves_them_as_they_were(store: PostgresStore, engine: Engine, rows: Rows) -> None:
+    agent = Agent()
+    for number in range(3):
+        crashed_and_resumed(agent, f"j{number}", T0 + number * HOUR // 2)
+    agent.hand_in(store, now=T0)
+    book(engine, T0 + 24 * HOUR)
+    rollups.fold(engine)
+    before = everything(rows)
+    assert all(before.values())
+    rebuild(engine, POLICY, as_of=T0 + 24 * HOUR)
+    assert before == everything(rows)
+    assert [] == differences(engine)
+
+
+def test_many_fold_and_book_at_once(store: PostgresStore, engine: Engine) -> None:
+    """Nothing is added twice, nothing is lost, and nobody waits for somebody else's fold."""
+    agent = Agent()
+    for number in range(8):
+        crashed_and_resumed(agent, f"j{number}", T0 + number * 60 * S)
+    agent.hand_in(store, now=T0)
+
+    def work(number: int) -> None:
+        for step in range(6):
+            book(engine, T0 + step * 600 * S)
+            if number % 2:
+                rollups.fold(engine)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert [] == differences(engine)
+    rollups.fold(engine)
+    assert [] == differences(engine)
+
+
+@pytest.mark.parametrize("table", SUMS)
+def test_a_difference_is_found(store: PostgresStore, engine: Engine, table: str) -> None:
+    agent = Agent()
+    crashed_and_resumed(agent, "j", T0)
+    agent.hand_in(store, now=T0)
+    book(engine, T0 + 24 * HOUR)
+    rollups.fold(engine)
+    with engine.begin() as conn:
+        conn.exec_driver_sql(f"UPDATE {table} SET gpu_ns = gpu_ns + 1")
+    (told,) = differences(engine)
+    assert told.startswith(f"{table}: ")
+    assert told.endswith(" rows differ from the ledger")
