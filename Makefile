@@ -62,6 +62,7 @@ bench-ingest: .venv-bench/bench.stamp ## events a second over HTTP, against COPY
 .PHONY: bench-shards
 bench-shards: .venv-bench/bench.stamp ## several database servers against one, on this machine
 	.venv-bench/bin/python tests/bench/shards.py
+
 .PHONY: bench-readers
 bench-readers: .venv-bench/bench.stamp ## how long readers of 10,000 jobs of 30 days wait, over HTTP (minutes to fill)
 	.venv-bench/bin/python -m tests.bench.readers
