@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import make_url
 
 from fleet_ett.pieces import server_of
+from fleet_ett.postgres import store as store_module
 from fleet_ett.postgres.embedded.folder import Folder
 from fleet_ett.postgres.embedded.leftovers import read_pid
 from fleet_ett.postgres.embedded.programs import find_bin_dir
@@ -82,6 +83,18 @@ def test_only_the_jobs_of_a_server_that_is_away_wait(service: FleetService, urls
     assert 3 == service.get("/v1/fleet/ett")["jobs"]
 
 
+def test_a_lock_is_no_reason_to_leave_a_server_alone(
+    service: FleetService, urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sender waits in vain; the server takes what others send."""
+    monkeypatch.setattr(store_module, "TIMEOUTS", "SET LOCAL lock_timeout = '100ms'")
+    assert 200 == post(service, [phase(JOBS[1], 0)]).status_code
+    with psycopg.connect(urls[2].replace("+psycopg", "")) as other:
+        other.execute("SELECT FROM sources FOR UPDATE")
+        assert 503 == post(service, [phase(JOBS[1], 1)]).status_code
+        assert 200 == post(service, [phase(JOBS[1], 2)], node="n2").status_code
+
+
 def test_a_batch_that_one_server_could_not_take_is_sent_again(service: FleetService, urls: list[str]) -> None:
     """It is acknowledged as a whole; what the others had stored already is there once."""
     events = [phase(job, number) for number, job in enumerate(JOBS.values())]
@@ -143,9 +156,9 @@ def phase(job: str, number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def post(service: FleetService, events: list[dict[str, Any]]) -> httpx.Response:
+def post(service: FleetService, events: list[dict[str, Any]], node: str = "n1") -> httpx.Response:
     """What an agent of one node sends."""
-    agent = {"node": "n1", "incarnation": "i", "version": "1.0"}
+    agent = {"node": node, "incarnation": f"life of {node}", "version": "1.0"}
     return service.client.post("/v1/events", json={"agent": agent, "events": events})
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from fleet_ett.errors import Busy, Invalid, Unavailable
 from fleet_ett.pieces import server_of
@@ -72,7 +72,8 @@ class Server:
         except Busy:
             raise
         except Unavailable as error:
-            self._rests_until = time.monotonic() + REST_S
+            if _is_away(error):
+                self._rests_until = time.monotonic() + REST_S
             msg = f"{self.name}: {error.message}"
             raise Unavailable(msg, retry_after_s=error.retry_after_s) from error
 
@@ -153,6 +154,15 @@ def refuse_alone(engine: Engine) -> None:
     if member is not None:
         msg = f"this database is {_told(member)}: set ETT_DATABASE_URL to its home and ETT_SHARD_URLS to its servers"
         raise Invalid(msg)
+
+
+def _is_away(error: Unavailable) -> bool:
+    """Whether there is no connection at all; a lock that somebody else holds is no reason to leave a server alone."""
+    cause = error.__cause__
+    if not isinstance(cause, DBAPIError):
+        return False
+    state = getattr(cause.orig, "sqlstate", None)
+    return cause.connection_invalidated or state is None or str(state).startswith(("08", "57P"))
 
 
 def _told(member: Member | None) -> str:
