@@ -27,7 +27,11 @@ from ett_collector.segment import SMALLEST, Segment
 from ett_collector.slots import ANCHOR, COMMIT, SLOT, VERSION, VOID, WORDS, pieces
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ett_collector.segment import At
+
+    Place = tuple[Callable[..., object], Any, Callable[[], int], Segment | None]
 
 SUFFIX = ".spool"
 FIRST_BYTES = 128 * 1024  # of the first file; each next one is twice as large, up to SEGMENT_BYTES
@@ -46,14 +50,14 @@ def segment_name(name: str, number: int) -> str:
     return f"{name}.{number:06d}{SUFFIX}"
 
 
-def _nowhere() -> At:
-    return WORDS.pack_into, bytearray(), count(0, SLOT).__next__
+def _nowhere() -> Place:
+    return WORDS.pack_into, bytearray(), count(0, SLOT).__next__, None
 
 
 class Spool:
     """Writes records for one process. `head` opens each file; `dropped` counts records that are lost.
 
-    `at` is where the next slot goes: (pack, view, take) of one file, replaced as a whole.
+    `at` is where the next slot goes: (pack, view, take) of one file and the file, replaced as a whole.
     """
 
     def __init__(
@@ -69,7 +73,7 @@ class Spool:
         self.name = name
         self.dropped = 0
         self.error = ""
-        self.at: At = _nowhere()
+        self.at: Place = _nowhere()
         self._head = frame(encode(head))
         self._limit_bytes = limit_bytes
         self._private = private  # the folder has a guessable name in a shared place
@@ -95,12 +99,12 @@ class Spool:
         self, kind: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0, e: int = 0, f: int = 0
     ) -> object:
         """Write one slot. What it answers is one object for all slots of one file; None where it was lost."""
-        pack, view, take = self.at
+        pack, view, take, file = self.at
         slot = take()
         try:
             pack(view, slot, kind, a, b, c, d, e, f, COMMIT)
         except (StructError, OSError) as error:
-            return self._put_again(error, (pack, view, take), slot, (kind, a, b, c, d, e, f))
+            return self._put_again(error, (pack, view, take, file), slot, (kind, a, b, c, d, e, f))
         return take
 
     def note(self, record: dict[str, Any], *, again: bool = False) -> None:
@@ -174,22 +178,22 @@ class Spool:
                 break
         self.lose("a note does not fit into a file")
 
-    def _put_again(self, error: Exception, at: At, slot: int, words: tuple[Any, ...]) -> object:
+    def _put_again(self, error: Exception, at: Place, slot: int, words: tuple[Any, ...]) -> object:
         """The slot did not take the words: the file is full, the words are none, or the disk says no."""
         if isinstance(error, OSError):
             self.lose(error)
             return None
-        _, view, take = at
+        pack, view, take, file = at
         if slot + SLOT <= len(view):
-            return self._put_whole(at, slot, words)
-        current = self._current
-        if current is None or take is not current.full[2]:
+            return self._put_whole((pack, view, take), slot, words)
+        if file is None:
             return self._put_elsewhere(words)
-        if slot + SLOT <= current.size:  # three quarters are used
-            self._make()
-            self._use_whole(current)
-            return self._try(current.full, slot, words)
-        current.is_used_up = True
+        if slot + SLOT <= file.size:  # three quarters are used
+            if file is self._current:
+                self._make()
+                self._use_whole(file)
+            return self._try(file.full, slot, words)
+        file.is_used_up = True
         return self._put_elsewhere(words)
 
     def _put_elsewhere(self, words: tuple[Any, ...]) -> object:
@@ -216,7 +220,7 @@ class Spool:
     def _use_whole(self, segment: Segment) -> None:
         with self._lock:
             if self._current is segment and (self._ready or self._making):
-                self.at = segment.full
+                self.at = (*segment.full, segment)
 
     def _try(self, at: At, slot: int, words: tuple[Any, ...]) -> object:
         try:
@@ -245,7 +249,7 @@ class Spool:
                 return True  # somebody was faster
             if ready is None:
                 return False
-            self._current, self.at, self._ready = ready, ready.early, None
+            self._current, self.at, self._ready = ready, (*ready.early, ready), None
             preamble, (listed, known) = self._preamble, self._known
             missing = preamble[known:] if preamble is listed else preamble
             untold, self._untold = self._untold, 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ett_collector.agent.outbox import Outbox
 from ett_collector.frames import pack
 from ett_collector.slots import COMMIT, MAGIC, WORDS
 from tests.collectors.conftest import until
@@ -295,6 +296,24 @@ def test_spools_of_another_version_are_left_alone(bench: Bench) -> None:
     assert older.exists()
     assert newer.exists()
     assert {"j"} == {e.job for e in bench.receiver.of("attempt_start")}
+
+
+def test_state_of_an_agent_of_another_version(bench: Bench) -> None:
+    """It was in the middle of a spool that this one does not read: that is dropped, and all else goes on."""
+    name = f"trainer-1-{'0' * 32}"
+    state = {"name": name, "head": {"v": 1, "kind": "trainer"}, "position": [1, 500]}
+    outbox = Outbox(str(bench.spool / "agent"), limit_bytes=1 << 20)
+    outbox.commit([{"type": "heartbeat", "ts": time.time_ns(), "jobs": []}], {"traces": {name: state}}, 0)
+    outbox.close()
+    for turn in (1, 2):
+        agent = bench.agent()
+        bench.trainer(START.replace("'a'", f"'{turn}'") + "ett.step(0); ett.end()").communicate(timeout=30)
+        until(lambda: len(bench.receiver.of("attempt_end")) == turn)  # noqa: B023 - called at once
+        bench.stop(agent)
+
+    kept = Outbox(str(bench.spool / "agent"), limit_bytes=1 << 20)
+    assert name not in kept.state["traces"]
+    kept.close()
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,10 @@ class Node:
         self._dead = dead
         self.watch = Watch(config.procfs)
         state = outbox.state
-        self._traces = {name: Trace.from_json(one) for name, one in state.get("traces", {}).items()}
+        traces = state.get("traces", {})
+        # what an agent of another version was reading is not read on: it is another format
+        foreign = {name for name, one in traces.items() if one["head"].get("v") != HEAD_VERSION}
+        self._traces = {name: Trace.from_json(traces[name]) for name in traces if name not in foreign}
         self._attempts: dict[tuple[str, str], Attempt] = {}
         for one in state.get("attempts", {}).values():
             self._attempts[one["job"], one["attempt"]] = Attempt.from_json(one)
@@ -59,7 +62,7 @@ class Node:
         self._alive_at = int(state.get("agent", {}).get("alive_at", 0))
         self._deaths: dict[str, Death] = {}
         self._dirty: set[str] = set()
-        self._gone: set[str] = set()  # traces that the state still holds and that are no more
+        self._gone: set[str] = foreign  # traces that the state still holds and that are no more
         self._changed: set[tuple[str, str]] = set()
         self._foreign: set[str] = set()
         self._held: dict[str, float] = {}  # spools with a slot that is waited for, since when
