@@ -55,6 +55,10 @@ class Batch:
     refused: list[Refused] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
 
+    def __len__(self) -> int:
+        """How many events it holds, those that were refused included."""
+        return len(self.events) + len(self.refused) + sum(map(len, self.blocks))
+
     def singly(self) -> Batch:
         """The same batch with the events of its blocks among the others, in the sender's order."""
         if not self.blocks:
@@ -98,7 +102,13 @@ def ingest(
     Raises `Invalid` for a body that cannot be read as a batch, `TooLarge` for one of too many events, and
     what `store` and `narrowing` raise.
     """
-    batch = decode_batch(body, now=now)
+    return take_in(decode_batch(body, now=now), store, now=now, narrowing=narrowing)
+
+
+def take_in(
+    batch: Batch, store: Store, *, now: int, narrowing: Callable[[Batch], Batch] | None = None
+) -> dict[str, Any]:
+    """Store one checked batch; the answer for its sender. See `ingest`."""
     if narrowing is not None:
         batch = narrowing(batch)
     stored = store(batch, now=now)

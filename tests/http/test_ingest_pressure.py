@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fleet_ett.errors import Busy, EttError, Invalid, TooLarge
 from fleet_ett.http import pressure as module
-from fleet_ett.http.pressure import Pressure
+from fleet_ett.http.pressure import Bench, Pressure
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -83,30 +86,94 @@ def test_a_sender_that_takes_for_ever_is_cut_off(monkeypatch: pytest.MonkeyPatch
     run(test())
 
 
+def test_a_body_that_says_how_large_it_is_is_not_read_in_vain() -> None:
+    async def never() -> AsyncIterator[bytes]:
+        raise AssertionError
+        yield b""
+
+    async def test() -> None:
+        pressure = Pressure(bodies_bytes=100)
+        for declared, error in ((201, TooLarge), (101, Busy)):
+            with pytest.raises(error):
+                async with pressure.body(never(), 200, declared):
+                    pass
+        assert 100 == len(await read(pressure, chunks(b"x" * 100)))
+
+    run(test())
+
+
+def test_bodies_that_trickle_in_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ARRIVING", 2)
+
+    async def test() -> None:
+        pressure = Pressure()
+        tasks = [asyncio.create_task(read(pressure, slow())) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        with pytest.raises(Busy):
+            await read(pressure, chunks(b"x"))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert b"x" == await read(pressure, chunks(b"x"))
+
+    run(test())
+
+
 def test_who_finds_too_many_waiting_comes_back_later() -> None:
     async def test() -> None:
         pressure = Pressure(at_once=2, waiting=3)
-        done = asyncio.Event()
+        done = threading.Event()
         inside: list[int] = []
+
+        def work(number: int) -> int:
+            inside.append(number)
+            done.wait(30)
+            return number
 
         async def batch(number: int) -> int | EttError:
             try:
-                async with pressure.turn():
-                    inside.append(number)
-                    await done.wait()
-                    return number
+                return await pressure.run(partial(work, number))
             except Busy as error:
                 return error
 
         tasks = [asyncio.create_task(batch(number)) for number in range(7)]
-        await asyncio.sleep(0.01)
-        assert [0, 1] == inside
+        while len(inside) < 2:  # noqa: ASYNC110 - threads set it
+            await asyncio.sleep(0.01)
+        assert [0, 1] == sorted(inside)
         assert [5, 6] == [number for number, task in enumerate(tasks) if task.done()]
         done.set()
         answers = await asyncio.gather(*tasks)
         assert [0, 1, 2, 3, 4] == answers[:5]
         assert all(isinstance(answer, Busy) for answer in answers[5:])
-        async with pressure.turn():
-            pass
+        assert 7 == await pressure.run(partial(work, 7))
 
     run(test())
+
+
+def test_no_more_bodies_are_opened_than_there_is_room_for() -> None:
+    """One that is larger than the room is opened alone; one that cannot be read takes none."""
+    bench = Bench(at_once=1, room=10)
+    stored, opened = threading.Event(), threading.Event()
+
+    def unreadable() -> tuple[str, int]:
+        msg = "no"
+        raise Invalid(msg)
+
+    def keep() -> None:
+        with bench.opened(lambda: ("large", 99)):
+            opened.set()
+            stored.wait(30)
+
+    def follow() -> str:
+        with bench.opened(lambda: ("small", 1)) as found:
+            return found if stored.is_set() else "too early"
+
+    with pytest.raises(Invalid), bench.opened(unreadable):
+        pass
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(keep)
+        assert opened.wait(30)
+        second = pool.submit(follow)
+        stored.set()
+        first.result()
+        assert "small" == second.result()

@@ -15,14 +15,14 @@ from ett_collector.wire import MAX_BODY
 from fleet_ett.errors import EttError, Invalid, Unavailable
 from fleet_ett.http.body import media_type, parse, unpacker
 from fleet_ett.http.door import grant_of
-from fleet_ett.ingest import ingest
+from fleet_ett.ingest import decode_batch, take_in
 from fleet_ett.speakers import narrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleet_ett.access import Note
-    from fleet_ett.http.pressure import Pressure
+    from fleet_ett.http.pressure import Bench, Pressure
     from fleet_ett.ingest import Batch, Store
     from fleet_ett.speakers import Claims
 
@@ -101,8 +101,12 @@ async def post_events(request: Request) -> dict[str, Any]:
     try:
         media = media_type(request.headers.get("content-type"))
         unpack = unpacker(request.headers.get("content-encoding"))
-        async with pressure.body(request.stream(), MAX_BODY) as raw, pressure.turn():
-            return await run_in_threadpool(_take, raw, unpack, media, store, _narrowing(request))
+        told = request.headers.get("content-length", "")
+        size = int(told) if told.isascii() and told.isdigit() else 0
+        async with pressure.body(request.stream(), MAX_BODY, size) as raw:
+            return await pressure.run(
+                partial(_take, raw, unpack, media, store, _narrowing(request), pressure.bench)
+            )
     except Unavailable:
         raise
     except ClientDisconnect:
@@ -119,8 +123,16 @@ def _take(
     media: str,
     store: Store,
     narrowing: Callable[[Batch], Batch] | None,
+    bench: Bench,
 ) -> dict[str, Any]:
-    return ingest(parse(unpack(raw, MAX_BODY), media), store, now=time_ns(), narrowing=narrowing)
+    now = time_ns()
+
+    def read() -> tuple[Batch, int]:
+        body = unpack(raw, MAX_BODY)
+        return decode_batch(parse(body, media), now=now), len(body)
+
+    with bench.opened(read) as batch:
+        return take_in(batch, store, now=now, narrowing=narrowing)
 
 
 def _narrowing(request: Request) -> Callable[[Batch], Batch] | None:

@@ -1,24 +1,33 @@
 """What the service takes on at once: bounded bodies in memory, bounded batches in work, a bounded queue.
 
-Beyond it a sender is told to come back (`Busy`), which costs nothing; it keeps its batch.
+Beyond it a sender is told to come back (`Busy`), which costs nothing; it keeps its batch. Batches in work have threads
+of their own, so that readers never wait for them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio.to_thread
 
 from fleet_ett.errors import Busy, Invalid, TooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
-BODIES_BYTES = 256 * 1024 * 1024  # of all requests together, as they came
-AT_ONCE = 4  # batches that are unpacked and stored
+    T = TypeVar("T")
+
+BODIES_BYTES = 64 * 1024 * 1024  # of all requests together, as they came
+ARRIVING = 512  # bodies that are being read, however slowly
+AT_ONCE = 32  # batches in work: most of them wait for the commit that they share
 WAITING = 256
 READ_S = 30  # for a whole body
 RETRY_S = 2
+OPENED_AT_ONCE = 2  # bodies that are unpacked and parsed: more are not faster, and a body may grow tenfold
+OPENED_BYTES = 32 * 1024 * 1024  # of all opened bodies that are not stored yet, as they were unpacked
 
 
 class Pressure:
@@ -27,28 +36,44 @@ class Pressure:
     def __init__(
         self, *, at_once: int = AT_ONCE, waiting: int = WAITING, bodies_bytes: int = BODIES_BYTES
     ) -> None:
-        self._slots = asyncio.Semaphore(at_once)
+        self.bench = Bench()
+        self._threads = anyio.CapacityLimiter(at_once)
         self._most = at_once + waiting
         self._inside = 0
+        self._arriving = 0
         self._budget = bodies_bytes
 
     @asynccontextmanager
-    async def body(self, chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
-        """A whole body, counted against the budget of all until the block ends.
+    async def body(self, chunks: AsyncIterator[bytes], limit: int, declared: int = 0) -> AsyncIterator[bytes]:
+        """A whole body, counted against the budget of all until the block ends. `declared`: its size, where told.
 
         Raises `TooLarge` beyond `limit` bytes, `Busy` where the budget is used up, `Invalid` for a sender that
         takes too long.
         """
+        if declared > limit:
+            raise _too_large(limit)
+        if declared > self._budget or self._arriving >= ARRIVING:
+            raise _too_many()
         parts: list[bytes] = []
+        self._arriving += 1
         try:
             try:
                 await asyncio.wait_for(self._read(chunks, parts, limit), READ_S)
             except asyncio.TimeoutError:
                 msg = f"the body did not arrive within {READ_S} s"
                 raise Invalid(msg) from None
-            yield b"".join(parts)
-        finally:
+            finally:
+                self._arriving -= 1
+            size = sum(map(len, parts))
+            whole = b"".join(parts)
+            parts.clear()
+        except BaseException:
             self._budget += sum(map(len, parts))
+            raise
+        try:
+            yield whole
+        finally:
+            self._budget += size
 
     async def _read(self, chunks: AsyncIterator[bytes], parts: list[bytes], limit: int) -> None:
         size = 0
@@ -57,21 +82,53 @@ class Pressure:
             size += len(chunk)
             self._budget -= len(chunk)
             if size > limit:
-                msg = f"a body holds at most {limit} bytes"
-                raise TooLarge(msg)
+                raise _too_large(limit)
             if self._budget < 0:
-                msg = "too many bodies at once"
-                raise Busy(msg, retry_after_s=RETRY_S)
+                raise _too_many()
 
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """A place among the batches in work. Raises `Busy` where too many wait already."""
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do the work of a batch in a thread, in its turn. Raises `Busy` where too many wait already."""
         if self._inside >= self._most:
             msg = "too many batches wait to be stored"
             raise Busy(msg, retry_after_s=RETRY_S)
         self._inside += 1
         try:
-            async with self._slots:
-                yield
+            return await anyio.to_thread.run_sync(work, limiter=self._threads)
         finally:
             self._inside -= 1
+
+
+class Bench:
+    """Where bodies are opened: few at once, and no more than there is room for until others are stored.
+
+    Safe for threads.
+    """
+
+    def __init__(self, *, at_once: int = OPENED_AT_ONCE, room: int = OPENED_BYTES) -> None:
+        self._places = threading.Semaphore(at_once)
+        self._room = room
+        self._taken = 0
+        self._left = threading.Condition()
+
+    @contextmanager
+    def opened(self, read: Callable[[], tuple[T, int]]) -> Iterator[T]:
+        """What `read` makes of a body, with the size that it takes, kept until the block ends."""
+        with self._places:  # held also while there is no room: nothing more is opened then
+            found, size = read()
+            with self._left:
+                self._left.wait_for(lambda: not self._taken or self._taken + size <= self._room)
+                self._taken += size
+        try:
+            yield found
+        finally:
+            with self._left:
+                self._taken -= size
+                self._left.notify_all()
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"a body holds at most {limit} bytes")
+
+
+def _too_many() -> Busy:
+    return Busy("too many bodies at once", retry_after_s=RETRY_S)

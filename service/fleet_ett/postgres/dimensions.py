@@ -7,14 +7,16 @@ always taken in sorted order.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from sqlalchemy import Connection
+
+    Speaker = tuple[str, str]  # incarnation, node
 
 MOST_KNOWN = 200_000  # ids that a process remembers; beyond it starts afresh
 
@@ -23,8 +25,8 @@ _LOCK_SOURCES = text(
     " ORDER BY source_id FOR UPDATE"
 )
 _ADD_SOURCES = text(
-    "INSERT INTO sources (incarnation, node) SELECT unnest(CAST(:incarnations AS text[])), :node"
-    " ON CONFLICT DO NOTHING"
+    "INSERT INTO sources (incarnation, node)"
+    " SELECT unnest(CAST(:incarnations AS text[])), unnest(CAST(:nodes AS text[])) ON CONFLICT DO NOTHING"
 )
 _ADVANCE = text(
     "UPDATE sources s SET last_seq = n.seq"
@@ -43,15 +45,33 @@ _ADD_ATTEMPTS = text(
 )
 _ADD_NODES = text(
     "INSERT INTO attempt_nodes (job_id, attempt_id, node)"
-    " SELECT :job_id, :attempt_id, unnest(CAST(:nodes AS text[])) ON CONFLICT DO NOTHING"
+    " SELECT unnest(CAST(:jobs AS bigint[])), unnest(CAST(:attempts AS integer[])), unnest(CAST(:nodes AS text[]))"
+    " ON CONFLICT DO NOTHING"
 )
 _SEEN = text(
     "INSERT INTO nodes (node, last_seen_ns, clock_offset_ns, agent_version)"
-    " VALUES (:node, :now, :offset, :version)"
+    " SELECT unnest(CAST(:nodes AS text[])), unnest(CAST(:stamps AS bigint[])), unnest(CAST(:offsets AS bigint[])),"
+    " unnest(CAST(:versions AS text[]))"
     " ON CONFLICT (node) DO UPDATE SET last_seen_ns = EXCLUDED.last_seen_ns,"
     " clock_offset_ns = EXCLUDED.clock_offset_ns, agent_version = EXCLUDED.agent_version"
     " WHERE nodes.last_seen_ns <= EXCLUDED.last_seen_ns"
 )
+
+
+class NodeOfAttempt(NamedTuple):
+    """A node that an attempt runs on."""
+
+    job_id: int
+    attempt_id: int
+    node: str
+
+
+class Seen(NamedTuple):
+    """When a node was heard (ns), its clock's offset (ns) and its agent's version."""
+
+    at: int
+    offset: int
+    version: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +89,7 @@ class Known:
 
     jobs: dict[str, int] = field(default_factory=dict)
     attempts: dict[tuple[str, str], int] = field(default_factory=dict)
-    nodes: set[tuple[int, int]] = field(default_factory=set)  # (attempt id, hash of the nodes told)
+    nodes: set[NodeOfAttempt] = field(default_factory=set)
 
     def learn(self, other: Known) -> None:
         """Take over what a transaction used, once it is committed."""
@@ -80,25 +100,26 @@ class Known:
         self.nodes |= other.nodes
 
 
-def lock_sources(conn: Connection, node: str, incarnations: Iterable[str]) -> dict[str, Source]:
-    """The sources of a batch by incarnation, locked until the end of the transaction.
+def lock_sources(conn: Connection, speakers: Iterable[Speaker]) -> dict[Speaker, Source]:
+    """The sources by (incarnation, node), locked in one order until the end of the transaction.
 
     Two deliveries of one source thereby follow each other, which is what makes each event stored once.
     """
-    wanted = sorted(set(incarnations))
-    found = conn.execute(_LOCK_SOURCES, {"incarnations": wanted}).all()
-    missing = sorted(set(wanted) - {row.incarnation for row in found if row.node == node})
+    wanted = sorted(set(speakers))
+    incarnations = sorted({incarnation for incarnation, _ in wanted})
+    found = conn.execute(_LOCK_SOURCES, {"incarnations": incarnations}).all()
+    missing = sorted(set(wanted) - {(row.incarnation, row.node) for row in found})
     if missing:
-        conn.execute(_ADD_SOURCES, {"incarnations": missing, "node": node})
-        found = conn.execute(_LOCK_SOURCES, {"incarnations": wanted}).all()
-    out: dict[str, Source] = {}
-    for incarnation in wanted:
-        rows = [row for row in found if row.incarnation == incarnation]
-        own = next(row.source_id for row in rows if row.node == node)
-        out[incarnation] = Source(
-            own, max(row.last_seq for row in rows), tuple(row.source_id for row in rows)
-        )
-    return out
+        names, nodes = zip(*missing, strict=True)
+        conn.execute(_ADD_SOURCES, {"incarnations": list(names), "nodes": list(nodes)})
+        found = conn.execute(_LOCK_SOURCES, {"incarnations": incarnations}).all()
+    own = {(row.incarnation, row.node): row.source_id for row in found}
+    last_seq: dict[str, int] = {}
+    all_ids: dict[str, list[int]] = {}
+    for row in found:
+        last_seq[row.incarnation] = max(row.last_seq, last_seq.get(row.incarnation, -1))
+        all_ids.setdefault(row.incarnation, []).append(row.source_id)
+    return {one: Source(own[one], last_seq[one[0]], tuple(all_ids[one[0]])) for one in wanted}
 
 
 def advance_sources(conn: Connection, last_seq: dict[int, int]) -> None:
@@ -110,7 +131,8 @@ def advance_sources(conn: Connection, last_seq: dict[int, int]) -> None:
 def job_ids(conn: Connection, known: Known, names: Iterable[str]) -> dict[str, int]:
     """The ids of jobs by name; those that are new come into being."""
     wanted = sorted(set(names))
-    out = {name: known.jobs[name] for name in wanted if name in known.jobs}
+    there = known.jobs
+    out = {name: there[name] for name in wanted if name in there}
     missing = [name for name in wanted if name not in out]
     if missing:
         out |= {row.job: row.job_id for row in conn.execute(_JOBS, {"names": missing})}
@@ -126,7 +148,8 @@ def attempt_ids(
 ) -> dict[tuple[str, str], int]:
     """The ids of attempts by (job, attempt); those that are new come into being."""
     wanted = sorted(set(keys))
-    out = {key: known.attempts[key] for key in wanted if key in known.attempts}
+    there = known.attempts
+    out = {key: there[key] for key in wanted if key in there}
     name_of = {job_id: name for name, job_id in jobs.items()}
     for add in (False, True):
         missing = sorted((jobs[job], attempt) for job, attempt in wanted if (job, attempt) not in out)
@@ -140,11 +163,17 @@ def attempt_ids(
     return out
 
 
-def add_attempt_nodes(conn: Connection, job_id: int, attempt_id: int, nodes: Iterable[str]) -> None:
-    """Note that an attempt runs on those nodes."""
-    conn.execute(_ADD_NODES, {"job_id": job_id, "attempt_id": attempt_id, "nodes": sorted(set(nodes))})
+def add_attempt_nodes(conn: Connection, told: Collection[NodeOfAttempt]) -> None:
+    """Note which nodes attempts run on."""
+    if told:
+        jobs, attempts, nodes = zip(*sorted(told), strict=True)
+        conn.execute(_ADD_NODES, {"jobs": list(jobs), "attempts": list(attempts), "nodes": list(nodes)})
 
 
-def see_node(conn: Connection, node: str, *, offset: int, version: str | None, now: int) -> None:
-    """Note that a node was heard at `now` (ns), with its clock's offset and its agent's version."""
-    conn.execute(_SEEN, {"node": node, "now": now, "offset": offset, "version": version})
+def see_nodes(conn: Connection, seen: Mapping[str, Seen]) -> None:
+    """Note which nodes were heard."""
+    if seen:
+        nodes = sorted(seen)
+        stamps, offsets, versions = zip(*(seen[node] for node in nodes), strict=True)
+        told = {"nodes": nodes, "stamps": list(stamps), "offsets": list(offsets), "versions": list(versions)}
+        conn.execute(_SEEN, told)
