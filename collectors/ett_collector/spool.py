@@ -18,6 +18,7 @@ from _thread import RLock, allocate_lock, start_new_thread
 from collections import deque
 from itertools import count
 from struct import error as StructError  # noqa: N812 - nobody would take `error` for an exception
+from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +92,7 @@ class Spool:
         self._try_at = 0.0
         self._used: deque[tuple[str, int]] = deque()  # files before the current one
         self._live = True
-        self._make()
-        self._wait(START_S)
+        self._make_first()
         self._advance()
 
     def put(
@@ -288,6 +288,18 @@ class Spool:
             start_new_thread(self._make_next, ())
         except RuntimeError:  # no more threads, or the interpreter is ending
             self._make_next()
+
+    def _make_first(self) -> None:
+        """Make the first file, and wait until it is there and the thread is gone: a trainer may fork at once."""
+        self._making = allocate_lock()
+        self._making.acquire()
+        thread = Thread(target=self._make_next, name="ett-spool", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._make_next()
+        else:
+            thread.join(START_S)
 
     def _make_next(self) -> None:
         try:
