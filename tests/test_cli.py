@@ -23,11 +23,11 @@ from sqlalchemy import text
 
 from fleet_ett import __version__
 from fleet_ett.ingest import ingest
+from fleet_ett.listening import bind
 from fleet_ett.postgres.migrate import newest_revision
 from fleet_ett.postgres.pool import open_pool
 from fleet_ett.postgres.server import EmbeddedServer
 from fleet_ett.postgres.store import PostgresStore
-from fleet_ett.serve import bind
 from fleet_ett.settings import Settings
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def test_without_its_database_the_service_starts_and_lets_nobody_in(host: str, s
     """It waits for the database; whether there are tokens it cannot know yet."""
     process = subprocess.Popen(
         [sys.executable, "-m", "fleet_ett", "serve", "--host", host, "--port", "0"],
-        env=environment(ETT_DATABASE_URL="postgresql://ett@127.0.0.1:1/ett", ETT_WORKERS="0"),
+        env=environment(ETT_DATABASE_URL="postgresql://ett@127.0.0.1:1/ett", ETT_ATTRIBUTION_WORKERS="0"),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

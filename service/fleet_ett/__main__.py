@@ -25,7 +25,7 @@ EXTRA = (
     "sqlalchemy", "starlette", "uvicorn", "zstandard",
 )  # fmt: skip
 ENVIRONMENT = "settings (environment variables):\n" + "\n".join(
-    f"  {name:20} {text}" for name, text in OPTIONS.items()
+    f"  {name:23} {text}" for name, text in OPTIONS.items()
 )
 SHARDS = f"""with --servers:
   Every server gets the same tables and owns the jobs whose keys hash to it; the database itself (ETT_DATABASE_URL,
@@ -91,7 +91,7 @@ def _settings(args: argparse.Namespace) -> Settings:
     """The environment with the command line before it."""
     told = {
         f"ETT_{name.upper()}": getattr(args, name, None)
-        for name in ("host", "port", "data_dir", "database_url")
+        for name in ("host", "port", "workers", "data_dir", "database_url")
     }
     return Settings.from_env(
         {**os.environ, **{name: value for name, value in told.items() if value is not None}}
@@ -121,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     serve.add_argument("--host", help="address to listen on (ETT_HOST)")
     serve.add_argument("--port", help="port to listen on, 0 for any free one (ETT_PORT)")
+    serve.add_argument("--workers", metavar="N", help="processes that answer HTTP (ETT_WORKERS)")
     migrate = commands.add_parser(
         "migrate", help="bring the database to the newest migration", epilog=ENVIRONMENT, formatter_class=raw,
         description="Bring the database to the newest migration. `serve` does it by itself on the embedded server.",

@@ -1,7 +1,8 @@
 """The commands that need a database: `serve`, `migrate`, `rebuild`.
 
 `serve` owns the process: the embedded server when no other is named, migrations on it, the
-attribution workers and the HTTP server; all end in order on SIGTERM or Ctrl-C, requests in flight first.
+attribution workers and the HTTP server, or several processes of them; all end in order on SIGTERM or Ctrl-C, requests
+in flight first.
 """
 
 from __future__ import annotations
@@ -9,17 +10,16 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
-import ssl
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import uvicorn
 
 from fleet_ett import worker
 from fleet_ett.app import create_app
-from fleet_ett.errors import Denied, Invalid, Unavailable
+from fleet_ett.crew import Crew, Stopped, stop
+from fleet_ett.errors import Denied, Unavailable
+from fleet_ett.listening import GRACE_S, answer, bind, say_where, tls_files
 from fleet_ett.postgres import migrate as migrations
 from fleet_ett.postgres.pool import open_pool
 from fleet_ett.postgres.server import EmbeddedServer, default_data_dir
@@ -29,27 +29,24 @@ from fleet_ett.postgres.tokens import PostgresTokens
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
-    from types import FrameType
+    import socket
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
 
+    from fleet_ett.crew import Role
     from fleet_ett.postgres.shards.servers import Fleet
     from fleet_ett.settings import Settings
 
 log = logging.getLogger(__name__)
-GRACE_S = 10  # what requests in flight get when the service stops
-
-
-class Stopped(SystemExit):
-    """SIGTERM: unwind and leave with 0."""
+MARGIN_S = 15  # beyond the grace of requests, until a process that does not end is killed
 
 
 def serve(settings: Settings, args: argparse.Namespace) -> int:
     """Run the service until it is told to stop. Raises `Denied` for an address that others can reach."""
     del args
     _log_to_stderr(settings)
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, stop)
     try:
         with ExitStack() as stack:
             files = tls_files(settings)
@@ -57,54 +54,55 @@ def serve(settings: Settings, args: argparse.Namespace) -> int:
             url = stack.enter_context(database_url(settings))
             if settings.database_url is None:  # the embedded server is ours alone to migrate
                 migrations.migrate(url)
-            engine = stack.enter_context(pool(settings, url))
-            fleet = _fleet(settings, url, engine, stack)
-            admit(settings, engine)
-            stack.enter_context(worker.Workers(engine, settings if fleet is None else _one_worker(settings)))
-            for one in () if fleet is None else fleet.servers:
-                stack.enter_context(worker.Workers(one.engine, settings))
-            server = _Server(
-                uvicorn.Config(
-                    create_app(settings, engine, fleet),
-                    log_config=None,
-                    access_log=settings.log_level == "debug",
-                    timeout_graceful_shutdown=GRACE_S,
-                    server_header=False,
-                    proxy_headers=False,  # nobody's word for where a request came from
-                    **files,
-                    lifespan="off",
-                )
-            )
-            server.run(sockets=[listening])
+            if settings.workers == 1:
+                engine, fleet = _connect(settings, url, stack)
+                admit(settings, engine)
+                _start_attribution(settings, engine, fleet, stack)
+                announce = partial(say_where, listening, is_tls=bool(files))
+                answer(create_app(settings, engine, fleet), settings, listening, files, announce)
+            else:
+                _run_crew(settings, url, listening, files)
     except (Stopped, KeyboardInterrupt):
         pass
     log.info("stopped")
     return 0
 
 
-def tls_files(settings: Settings) -> dict[str, Any]:
-    """What uvicorn needs for TLS; nothing where it is not asked for. Raises `Invalid` for files that do not fit."""
-    cert, key = settings.tls_cert, settings.tls_key
-    if cert is None or key is None:
-        if not settings.is_loopback:
-            log.warning(
-                "tokens travel in the clear: set ETT_TLS_CERT and ETT_TLS_KEY, or let a proxy speak TLS"
-            )
-        return {}
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
-        if key.stat().st_mode & 0o007:
-            log.warning("every user of this machine can read or change %s (ETT_TLS_KEY)", key)
-    except OSError as error:
-        msg = f"ETT_TLS_CERT and ETT_TLS_KEY cannot be used: {error}"
-        raise Invalid(msg) from None
-    return {"ssl_certfile": cert, "ssl_keyfile": key}
+def _run_crew(settings: Settings, url: str, listening: socket.socket, files: dict[str, Any]) -> None:
+    """The service as several processes; this one only looks after them."""
+    with ExitStack() as stack:  # nothing of it may be open when the others come into being
+        engine, _ = _connect(settings, url, stack)
+        admit(settings, engine)
+
+    def http(ready: Callable[[], None]) -> None:
+        with ExitStack() as stack:
+            engine, fleet = _connect(settings, url, stack)
+            answer(create_app(settings, engine, fleet), settings, listening, files, ready)
+
+    def attribution(ready: Callable[[], None]) -> None:
+        with ExitStack() as stack:
+            engine, fleet = _connect(settings, url, stack)
+            _start_attribution(settings, engine, fleet, stack)
+            del ready  # nobody waits for it
+            while True:
+                signal.pause()
+
+    roles: dict[str, Role] = {f"http {number}": http for number in range(1, settings.workers + 1)}
+    if settings.attribution_workers:
+        roles["attribution"] = attribution
+    crew = Crew(roles, patience=GRACE_S + MARGIN_S)
+    crew.run(partial(say_where, listening, is_tls=bool(files)), listening.close)
 
 
-def _no_password() -> str:
-    """Nobody is there to type one."""
-    msg = "ETT_TLS_KEY is encrypted: the service needs a key without a password"
-    raise Invalid(msg)
+def _connect(settings: Settings, url: str, stack: ExitStack) -> tuple[Engine, Fleet | None]:
+    engine = stack.enter_context(pool(settings, url))
+    return engine, _fleet(settings, url, engine, stack)
+
+
+def _start_attribution(settings: Settings, engine: Engine, fleet: Fleet | None, stack: ExitStack) -> None:
+    stack.enter_context(worker.Workers(engine, settings if fleet is None else _one_worker(settings)))
+    for one in () if fleet is None else fleet.servers:
+        stack.enter_context(worker.Workers(one.engine, settings))
 
 
 def migrate(settings: Settings, args: argparse.Namespace) -> int:
@@ -149,7 +147,7 @@ def _fleet(settings: Settings, url: str, engine: Engine, stack: ExitStack) -> Fl
 
 def _one_worker(settings: Settings) -> Settings:
     """For the home of several servers, which has no jobs: its worker only tidies up."""
-    return replace(settings, workers=min(settings.workers, 1))
+    return replace(settings, attribution_workers=min(settings.attribution_workers, 1))
 
 
 def admit(settings: Settings, engine: Engine) -> None:
@@ -192,34 +190,6 @@ def pool(settings: Settings, url: str) -> Iterator[Engine]:
         engine.dispose()
 
 
-@contextmanager
-def bind(settings: Settings) -> Iterator[socket.socket]:
-    """A bound socket, so that a taken port is told before the database starts, and port 0 is known."""
-    host = "127.0.0.1" if settings.host == "localhost" else settings.host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends at once (TCP_NODELAY) only where the protocol is named: else each answer waits 40 ms
-    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, settings.port))
-        except OSError as error:
-            msg = f"cannot listen on {host} port {settings.port}: {error.strerror}; choose another with ETT_PORT"
-            raise Invalid(msg) from None
-        yield listening
-
-
-class _Server(uvicorn.Server):
-    """Says where it listens once it does, for people and for programs that asked for port 0."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for listening in sockets or ():
-            host, port = listening.getsockname()[:2]
-            name = f"[{host}]" if ":" in host else host
-            scheme = "https" if self.config.is_ssl else "http"
-            print(f"fleet-ett listens on {scheme}://{name}:{port}", flush=True)
-
-
 class OneLine(logging.Formatter):
     """A message is one line of printable text, whatever names and paths a stranger put into it."""
 
@@ -237,7 +207,3 @@ def _log_to_stderr(settings: Settings) -> None:
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
     if settings.log_level != "debug":  # they tell every look at the database's migration
         logging.getLogger("alembic").setLevel(logging.WARNING)
-
-
-def _stop(_signal: int, _frame: FrameType | None) -> None:
-    raise Stopped(0)

@@ -32,8 +32,9 @@ OPTIONS: dict[str, str] = {
     "ETT_LATENESS_S": "seconds after which a booking is settled although an agent may still report (default 900)",
     "ETT_HANG_S": "seconds of silence with heartbeats after which a live attempt is a stall (default 600)",
     "ETT_RETENTION_DAYS": "days that raw events are kept; ledgers stay (default 0: for ever)",
-    "ETT_WORKERS": "attribution threads of this process, 0 for a process that only serves (default 1)",
-    "ETT_POOL_SIZE": "database connections of this process (default 10)",
+    "ETT_WORKERS": "processes that answer HTTP; with more than one, attribution has a process of its own (default 1)",
+    "ETT_ATTRIBUTION_WORKERS": "threads that book jobs, 0 for a service that only answers (default 1)",
+    "ETT_POOL_SIZE": "database connections of each process (default 10)",
     "ETT_LOG_LEVEL": "debug, info, warning or error (default info)",
 }
 # One machine may run the service, an agent and a trainer: names that belong to the collectors are theirs to check.
@@ -76,6 +77,7 @@ class Settings:
     hang_ns: int = 600 * SECOND_NS
     retention_days: int = 0
     workers: int = 1
+    attribution_workers: int = 1
     pool_size: int = 10
     log_level: str = "info"
 
@@ -101,7 +103,8 @@ class Settings:
             lateness_ns=_integer(environ, "ETT_LATENESS_S", 900, high=31 * 86_400) * SECOND_NS,
             hang_ns=_integer(environ, "ETT_HANG_S", 600, low=1, high=31 * 86_400) * SECOND_NS,
             retention_days=_integer(environ, "ETT_RETENTION_DAYS", 0, high=36_500),
-            workers=_integer(environ, "ETT_WORKERS", 1, high=64),
+            workers=_integer(environ, "ETT_WORKERS", 1, low=1, high=64),
+            attribution_workers=_integer(environ, "ETT_ATTRIBUTION_WORKERS", 1, high=64),
             pool_size=_integer(environ, "ETT_POOL_SIZE", 10, low=2, high=1000),
             log_level=_log_level(environ),
         )

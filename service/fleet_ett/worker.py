@@ -133,7 +133,7 @@ class Workers:
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(number,), name=f"worker-{number}", daemon=True)
-            for number in range(settings.workers)
+            for number in range(settings.attribution_workers)
         ]
 
     def __enter__(self) -> Workers:

@@ -51,7 +51,7 @@ def test_two_services_share_a_rate_and_a_revocation(
     """Over real HTTP, two processes on one database: as many requests as one may have, and then none."""
     tokens = Tokens(database_url, capsys)
     header = tokens.create("--scope", "read", "--all", "--rate", "10")
-    told = {"ETT_DATABASE_URL": database_url, "ETT_WORKERS": "0"}
+    told = {"ETT_DATABASE_URL": database_url, "ETT_ATTRIBUTION_WORKERS": "0"}
     with serving(told) as one, serving(told) as other:
         began, taken = time.monotonic(), 0
         with httpx.Client(headers=header) as client:

@@ -12,7 +12,7 @@ import pytest
 from ett_collector.agent.config import AgentConfig
 from ett_collector.agent.post import opener_for, post
 from fleet_ett.errors import Invalid
-from fleet_ett.serve import tls_files
+from fleet_ett.listening import tls_files
 from fleet_ett.settings import Settings
 from tests.security.authority import Authority
 from tests.security.bearers import Tokens, bearer
@@ -29,7 +29,7 @@ BODY = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"
 
 def environment_of(database_url: str, cert: Path, key: Path) -> dict[str, str]:
     told = {"ETT_DATABASE_URL": database_url, "ETT_TLS_CERT": f"{cert}", "ETT_TLS_KEY": f"{key}"}
-    return {**told, "ETT_WORKERS": "0"}
+    return {**told, "ETT_ATTRIBUTION_WORKERS": "0"}
 
 
 @pytest.fixture(scope="module")

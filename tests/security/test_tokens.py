@@ -261,7 +261,7 @@ def test_secrets_are_in_no_log_and_no_error(tokens: Tokens, tmp_path: Path) -> N
     tokens.run("revoke", id_of(revoked))
     forged = bearer(f"ett_{id_of(good)}_{'B' * 43}")
     headers = (good, old, new, revoked, forged)
-    settings = {"ETT_DATABASE_URL": tokens.url, "ETT_WORKERS": "0", "ETT_LOG_LEVEL": "debug"}
+    settings = {"ETT_DATABASE_URL": tokens.url, "ETT_ATTRIBUTION_WORKERS": "0", "ETT_LOG_LEVEL": "debug"}
     answers = []
     with serving(settings, tmp_path / "log") as url, httpx.Client(base_url=url) as client:
         for header in headers:
