@@ -7,7 +7,7 @@ on when the next one starts (`Link`), so that new events re-book only what they 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,8 @@ from fleet_ett.core import (
 from fleet_ett.core.chains import chained
 from fleet_ett.core.identity import Delivered, unique
 from fleet_ett.core.link import Carry, Link
+from fleet_ett.core.past import NOTHING
+from fleet_ett.core.seam import Booking, most, next_seam, overlapped, saved_steps
 from fleet_ett.core.summary import AttemptSummary, book
 from fleet_ett.core.tiles import Bounds, Names, Tiles, cut_steps, rank_items
 
@@ -36,40 +38,54 @@ if TYPE_CHECKING:
 
     from ett_collector.wire import Event
     from fleet_ett.core.cells import Cell, Held, Work
+    from fleet_ett.core.chains import Chains
     from fleet_ett.core.coverage import Ranges
     from fleet_ett.core.facts import Facts
+    from fleet_ett.core.places import Labels
     from fleet_ett.core.policy import Policy
     from fleet_ett.core.repeats import Repeats
+    from fleet_ett.core.resume import Resume
     from fleet_ett.core.segments import Segments
     from fleet_ett.core.steps import StepBatch, Steps
+    from fleet_ett.core.track import Track
 
 attempt_start = facts.attempt_start
 
 
 @dataclass(slots=True)
 class AttemptBooks:
-    """The books of one attempt: the rows for the ledger and what the next attempt needs."""
+    """The books of one attempt: the rows for the ledger and what the next attempt needs.
+
+    `resumed`: where this booking went on, None for the whole; `segments`, `cells` and `held` then hold what is not
+    kept from before (see `core.resume`). `resume`: where the next booking may go on, None for nowhere yet.
+    `windows`: None where the booking did not see them all.
+    """
 
     summary: AttemptSummary
     segments: Segments
     carry: Carry
     seen_before: frozenset[str]
-    windows: Windows
+    windows: Windows | None
+    resumed: Resume | None = None
+    resume: Resume | None = None
 
     @property
     def cells(self) -> list[Cell]:
         """The attempt's ledger rows."""
-        return cells.cells(self.segments)
+        own = cells.cells(self.segments)
+        return own if self.resumed is None else cells.with_cells(self.resumed.cells, own)
 
     @property
     def held(self) -> list[Held]:
         """Who held others up."""
-        return cells.held(self.segments)
+        own = cells.held(self.segments)
+        return own if self.resumed is None else cells.with_held(self.resumed.held, own)
 
     @property
     def work(self) -> list[Work]:
         """Start-up work with a work key."""
-        return cells.work(self.segments, self.seen_before)
+        own = cells.work(self.segments, self.seen_before)
+        return own if self.resumed is None else cells.with_work(self.resumed.work, own)
 
 
 @dataclass(slots=True)
@@ -105,14 +121,16 @@ def attribute_attempt(
     *,
     now: int,
     policy: Policy,
+    resume: Resume | None = None,
 ) -> AttemptBooks:
     """Book one attempt.
 
     `events`: all of the attempt, the heartbeats that name it, and the faults of its nodes; repeats are
-    dropped. `now` (ns) is the time of the question. Raises `Unbalanced` when the books do not tile the
-    attempt to the nanosecond.
+    dropped. `now` (ns) is the time of the question. `resume`: where an earlier booking left off; `events` then
+    need to hold only what `core.resume` asks for. Raises `Unbalanced` when the books do not tile the
+    attempt to the nanosecond, `Stale` when they cannot go on from `resume`.
     """
-    return book_attempt(job, attempt, unique(events), link, now=now, policy=policy)
+    return book_attempt(job, attempt, unique(events), link, now=now, policy=policy, resume=resume)
 
 
 def book_attempt(
@@ -123,31 +141,62 @@ def book_attempt(
     *,
     now: int,
     policy: Policy,
+    resume: Resume | None = None,
 ) -> AttemptBooks:
     """`attribute_attempt` for events that are already one an identity."""
-    told = facts.collect(job, attempt, delivered)
+    past = NOTHING
+    if resume is not None:
+        delivered, past = resume.later(delivered), resume.past
+    told = facts.collect(job, attempt, delivered, past)
     bounds = _bounds(told, link, now)
+    read = booked = bounds
+    if resume is not None:
+        resume.check(link, told, bounds)
+        read, booked = replace(bounds, start=resume.read_from), replace(bounds, start=resume.books_from)
     names = Names(told.phase_names)
-    steps = cut_steps(told, bounds)
-    judged = repeats.judge(told, steps, link.carry.coverage)
+    steps = cut_steps(told, read)
+    judged = repeats.judge(told, steps, link.carry.coverage, past)
     chains = chained(steps, judged.verdict, repeats.SPLIT)
-    tiles = nesting.flatten(rank_items(told, chains, names, bounds, policy), chains.wait, names, policy)
-    first = path.first_step(tiles, steps)
+    tiles = nesting.flatten(rank_items(told, chains, names, read, policy), chains.wait, names, policy)
+    first = path.first_step(tiles, steps) if resume is None else resume.first
     outcome = causes.outcome_of(told)
     failed = not bounds.live and outcome in ("failed", "unknown")
-    track = path.job_track(told, tiles, steps, chains, first, names, bounds, policy)
-    track = silence.fill(track, told, names, bounds, policy, failed=failed)
-    track = track.cut(moment for moment in (first.start, first.end) if moment is not None)
+    track = path.job_track(told, tiles, steps, chains, first, names, read, policy)
+    track = silence.fill(track, told, names, read, policy, failed=failed)
+    track = track.cut(moment for moment in (first.start, first.end, booked.start) if moment is not None)
     track = track.without(policy.exclude)
     track.window = chains.rows_of(track.window)
     track, replay = repeats.split(track, judged, steps)
+    if booked.start > read.start:
+        kept = np.flatnonzero(track.start >= booked.start)
+        track, replay = track.take(kept), replay[kept]
     track, labels = places.place(track, replay, names, first, policy)
     until = booking.settled_until(told, tiles, bounds, link, now, policy)
-    segments = booking.segments(told, track, labels, names, bounds, link, until, policy)
-    summary = _summary(told, segments, bounds, link, tiles, first, judged, outcome, policy)
-    carry = Carry(judged.coverage, link.carry.work_keys | frozenset(told.work_keys))
+    segments = booking.segments(told, track, labels, names, booked, link, until, policy)
+    summary = _summary(told, segments, bounds, link, tiles, first, judged, outcome, policy, resume)
+    carry = Carry(judged.coverage, link.carry.work_keys.union(told.work_keys, past.work_keys))
+    books = AttemptBooks(summary, segments, carry, link.carry.work_keys, None, resume, resume)
+    reduced = Booking(delivered, told, bounds, tiles, steps, judged, first, books, link)
+    books.resume = next_seam(reduced, now=now, policy=policy) or resume
+    if resume is None:
+        books.windows = _windows(track, labels, names, chains, tiles, judged, steps, first, bounds, policy)
+    return books
+
+
+def _windows(  # noqa: PLR0913, PLR0917 - the pieces of a track and all that they stand for
+    track: Track,
+    labels: Labels,
+    names: Names,
+    chains: Chains,
+    tiles: Tiles,
+    judged: Repeats,
+    steps: Steps,
+    first: path.FirstStep,
+    bounds: Bounds,
+    policy: Policy,
+) -> Windows:
     flying = tiles.start[tiles.in_flight]
-    windows = Windows(
+    return Windows(
         steps,
         judged.where,
         first,
@@ -162,7 +211,6 @@ def book_attempt(
         int(flying.min()) if len(flying) else None,
         _last_report(tiles, bounds),
     )
-    return AttemptBooks(summary, segments, carry, link.carry.work_keys, windows)
 
 
 def _bounds(told: Facts, link: Link, now: int) -> Bounds:
@@ -187,10 +235,17 @@ def _summary(  # noqa: PLR0913, PLR0917 - everything that an attempt came to, ea
     judged: Repeats,
     outcome: str,
     policy: Policy,
+    resume: Resume | None,
 ) -> AttemptSummary:
+    past = NOTHING if resume is None else resume.past
     progress = _last_progress(segments)
     tail_from = progress if progress is not None else _last_report(tiles, bounds)
-    summary = AttemptSummary(
+    begin = AttemptSummary if resume is None else resume.summary
+    first_new = _first(segments, "productive") if resume is None else resume.sums.first_new_at
+    held = segments.blamed()
+    for node, rank, wall in () if resume is None else resume.sums.held_up_by:
+        held[node, rank] = held.get((node, rank), 0) + wall
+    summary = begin(
         attempt=told.attempt,
         index=link.index,
         start=bounds.start,
@@ -202,7 +257,7 @@ def _summary(  # noqa: PLR0913, PLR0917 - everything that an attempt came to, ea
         nodes=list(told.nodes),
         settled_until=segments.settled_until,
         first_step_at=first.start,
-        first_new_at=_first(segments, "productive"),
+        first_new_at=first_new,
         last_progress_at=progress,
         first_step=judged.first_step,
         last_step=judged.last_step,
@@ -210,13 +265,11 @@ def _summary(  # noqa: PLR0913, PLR0917 - everything that an attempt came to, ea
         steps_replayed=judged.steps_replayed,
         samples_replayed=judged.samples_replayed,
         loaded_step=told.loaded_step(bounds.end),
-        overlapped=_overlapped(told, bounds),
-        held_up_by=[[node, rank, wall] for (node, rank), wall in sorted(segments.blamed().items())],
+        overlapped=most(overlapped(told, bounds, past)),
+        held_up_by=[[node, rank, wall] for (node, rank), wall in sorted(held.items())],
     )
-    saved = [
-        e.body["step"] for e in told.checkpoints if e.body["kind"] == "save" and facts.at(e) <= bounds.end
-    ]
-    summary.saves, summary.durable_step = len(set(saved)), max(saved, default=None)
+    saved = saved_steps(told, bounds, past)
+    summary.saves, summary.durable_step = len(saved), max(saved, default=None)
     l2_of = {label[1]: policy.taxonomy.phase(label[1]).meta_l2 for label in segments.labels}
     book(summary, segments, l2_of, tail_from, first.start)
     hung = _hung_since(segments, tail_from, policy)
@@ -251,20 +304,3 @@ def _first(segments: Segments, heading: str) -> int | None:
     codes = [i for i, label in enumerate(segments.labels) if label[0] == heading]
     rows = np.flatnonzero(np.isin(segments.label, codes))
     return int(segments.start[rows[0]]) if len(rows) else None
-
-
-def _overlapped(told: Facts, bounds: Bounds) -> dict[str, int]:
-    """Ns of background work by phase on the rank that had most of it: reported, booked nowhere."""
-    spans = told.spans
-    rows = np.flatnonzero(spans.overlapped)
-    out: dict[str, int] = {}
-    for row in rows.tolist():
-        end = bounds.end if spans.end[row] < 0 else min(int(spans.end[row]), bounds.end)
-        name = told.phase_names[int(spans.phase[row])]
-        rank_total = f"{int(spans.rank[row])}\0{name}"
-        out[rank_total] = out.get(rank_total, 0) + max(end - max(int(spans.start[row]), bounds.start), 0)
-    best: dict[str, int] = {}
-    for key, total in out.items():
-        name = key.split("\0", 1)[1]
-        best[name] = max(best.get(name, 0), total)
-    return best

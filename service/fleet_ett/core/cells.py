@@ -6,13 +6,13 @@ All amounts are wall ns and GPU-ns (wall ns x GPUs held) as Python integers.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
     from fleet_ett.core.segments import Label, Segments
 
@@ -108,3 +108,39 @@ def work(segments: Segments, seen: Container[str]) -> list[Work]:
         Work(phase, key, start, wall, gpu, key in seen)
         for (phase, key), (start, wall, gpu) in sorted(totals.items())
     ]
+
+
+def with_cells(before: Sequence[Cell], after: Sequence[Cell]) -> list[Cell]:
+    """The rows of two stretches of time, those of one hour and label added up."""
+    totals: dict[tuple[Any, ...], list[int]] = {}
+    for one in (*before, *after):
+        total = totals.setdefault(
+            (one.hour, one.heading, one.phase, one.component, one.repeated), [0, 0, 0, 0]
+        )
+        for i, amount in enumerate((one.wall_ns, one.gpu_ns, one.settled_wall_ns, one.settled_gpu_ns)):
+            total[i] += amount
+    return [Cell(*key, *amounts) for key, amounts in sorted(totals.items())]
+
+
+def with_held(before: Sequence[Held], after: Sequence[Held]) -> list[Held]:
+    """The same for who held others up."""
+    totals: dict[tuple[int, str, int], list[int]] = {}
+    for one in (*before, *after):
+        total = totals.setdefault((one.hour, one.node, one.rank), [0, 0])
+        total[0] += one.wall_ns
+        total[1] += one.gpu_ns
+    return [Held(*key, *amounts) for key, amounts in sorted(totals.items())]
+
+
+def with_work(before: Sequence[Work], after: Sequence[Work]) -> list[Work]:
+    """The same for work with a key, which is known from where it began first."""
+    totals: dict[tuple[str, str], Work] = {}
+    for one in (*before, *after):
+        key = (one.phase, one.work_key)
+        known = totals.get(key)
+        totals[key] = (
+            one
+            if known is None
+            else replace(known, wall_ns=known.wall_ns + one.wall_ns, gpu_ns=known.gpu_ns + one.gpu_ns)
+        )
+    return [one for _, one in sorted(totals.items())]

@@ -14,6 +14,7 @@ import numpy as np
 from ett_collector.wire import MAX_GPUS
 from fleet_ett.core import spans as span_columns
 from fleet_ett.core import steps as step_columns
+from fleet_ett.core.past import NOTHING, Past
 from fleet_ett.core.taxonomy import LOAD, STEP
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ def attempt_start(events: Iterable[Event]) -> tuple[int, bool]:
     return min(map(at, starts)), all(event.body.get("released_between", True) for event in starts)
 
 
-def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
-    """The facts of one attempt from its de-duplicated events."""
+def collect(job: str, attempt: str, delivered: Delivered, past: Past = NOTHING) -> Facts:
+    """The facts of one attempt from its de-duplicated events; `past`: what it had reported before them."""
     kinds: dict[str, list[Event]] = {}
     for event in delivered.events:
         kinds.setdefault(event.type, []).append(event)
@@ -109,7 +110,7 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
     nodes = {
         name: i
         for i, name in enumerate(
-            sorted({e.node for e in delivered.events} | {b.node for b in delivered.batches})
+            sorted({e.node for e in delivered.events} | {b.node for b in delivered.batches} | set(past.nodes))
         )
     }
     steps = step_columns.gather(kinds.get("steps", []), delivered.batches, nodes)
@@ -137,8 +138,9 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
     if inferred:
         seen = [at(event) for event in own if event.start is not None] + [at(event) for event in beats]
         begun = [*seen, int(steps.start.min())] if len(steps) else seen
-    last_word = _last_word(own, delivered)
-    all_beats = _beats(kinds.get("heartbeat", []))
+        begun += [] if past.start is None else [past.start]
+    last_word = _last_word(own, delivered, past.last_word)
+    all_beats = _beats(kinds.get("heartbeat", []), past.beats)
     last_seen = {n: max(last_word.get(n, 0), all_beats.get(n, [0])[-1]) for n in last_word | all_beats}
     facts = Facts(
         job=job,
@@ -159,7 +161,7 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
             kinds.get("checkpoint", []),
             key=lambda e: (at(e), e.body["step"], e.body["kind"]),
         ),
-        loads=_loads(kinds),
+        loads=[*_loads(kinds), *([past.load] if past.load else ())],
         faults=sorted(kinds.get("fault", []), key=lambda e: (at(e), e.node, e.seq)),
         beat_at=np.array(sorted(map(at, beats)), dtype=np.int64),
         beats=all_beats,
@@ -167,14 +169,19 @@ def collect(job: str, attempt: str, delivered: Delivered) -> Facts:
         last_seen=last_seen,
         newest=max(last_seen.values(), default=0),
         labels=_labels(starts),
-        flags=flags,
     )
-    for one in flags:
-        one["attempt"] = attempt
+    for one in (*flags, *past.flags):
+        facts.flag(
+            one["flag"],
+            rank=one.get("rank"),
+            node=one["node"],
+            what=one.get("what"),
+            amount=one.get("amount"),
+        )
     if inferred:
         facts.flag("inferred_start")
-    _hardware(facts, starts, beats)
-    _quality(facts, delivered, own)
+    _hardware(facts, starts, beats, past.ranks.members())
+    _quality(facts, delivered, own, past.skews)
     return facts
 
 
@@ -184,8 +191,8 @@ def _loads(kinds: dict[str, list[Event]]) -> list[tuple[int, int]]:
     return [(at(event), event.body["step"]) for event in events]
 
 
-def _beats(events: list[Event]) -> dict[str, list[int]]:
-    out: dict[str, list[int]] = {}
+def _beats(events: list[Event], before: Mapping[str, int]) -> dict[str, list[int]]:
+    out = {node: [stamp] for node, stamp in before.items()}
     for event in sorted(events, key=at):
         out.setdefault(event.node, []).append(at(event))
     return out
@@ -198,7 +205,7 @@ def _labels(starts: list[Event]) -> dict[str, str]:
     return out
 
 
-def _hardware(facts: Facts, starts: list[Event], beats: list[Event]) -> None:
+def _hardware(facts: Facts, starts: list[Event], beats: list[Event], before: Iterable[int]) -> None:
     """GPUs, world size and nodes, united over what each node said of the attempt."""
     by_node: dict[str, int] = {}
     names: set[str] = set()
@@ -209,7 +216,7 @@ def _hardware(facts: Facts, starts: list[Event], beats: list[Event]) -> None:
     totals = [event.body["gpus"] for event in starts if "gpus" in event.body]
     sizes = [event.body["world_size"] for event in starts if "world_size" in event.body]
     stepping = facts.steps.rank[facts.steps.leading()]
-    ranks = set(np.unique(facts.spans.rank).tolist()) | set(stepping.tolist())
+    ranks = {*np.unique(facts.spans.rank).tolist(), *stepping.tolist(), *before}
     if not ranks:
         ranks = {
             rank
@@ -229,8 +236,8 @@ def _hardware(facts: Facts, starts: list[Event], beats: list[Event]) -> None:
     facts.nodes = tuple(sorted(names | set(by_node) | set(facts.node_names)))
 
 
-def _last_word(events: list[Event], delivered: Delivered) -> dict[str, int]:
-    seen: dict[str, int] = {}
+def _last_word(events: list[Event], delivered: Delivered, before: Mapping[str, int]) -> dict[str, int]:
+    seen = dict(before)
     for event in events:
         stamp = event.end if event.end is not None else event.start
         if stamp is not None:
@@ -243,10 +250,10 @@ def _last_word(events: list[Event], delivered: Delivered) -> dict[str, int]:
     return seen
 
 
-def _quality(facts: Facts, delivered: Delivered, own: list[Event]) -> None:
+def _quality(facts: Facts, delivered: Delivered, own: list[Event], before: Mapping[str, int]) -> None:
     for event in delivered.conflicted:
         facts.flag("conflict", rank=event.rank, node=event.node)
-    skews: dict[str, int] = {}
+    skews = dict(before)
     sources = [(e.node, e.clock_offset_ns) for e in own if e.clock_offset_ns]
     for node, offset in sources + [(b.node, b.clock_offset_ns) for b in delivered.batches]:
         if abs(offset) >= CLOCK_SKEW_NS and abs(offset) > abs(skews.get(node, 0)):

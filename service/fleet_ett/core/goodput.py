@@ -66,9 +66,9 @@ class Goodput:
 
 
 def goodput(attempts: Sequence[AttemptBooks]) -> Goodput:
-    """The goodput view of a job from the books of its attempts, in order."""
+    """The goodput view of a job from the books of its attempts, in order, each booked as a whole."""
     out = Goodput()
-    windows = [_expanded(books.windows) for books in attempts]
+    windows = [_expanded(books.windows) for books in attempts if books.windows is not None]
     sampled = all(bool(w.where.sampled.all()) for w in windows)
     positions = [_positions(w, sampled=sampled) for w in windows]
     borders, reached = _later(windows, positions)

@@ -75,6 +75,10 @@ class IntervalSet:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def members(self) -> list[int]:
+        """Every integer in the set: for small sets."""
+        return [one for low, high in self.to_json() for one in range(low, high)]
+
     def size(self) -> int:
         """How much the set measures in all."""
         return int((self.ends - self.starts).sum())

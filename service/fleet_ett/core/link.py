@@ -32,6 +32,10 @@ class Carry:
             "work_keys": sorted(self.work_keys),
         }
 
+    def digest(self) -> str:
+        """The same for equal carries alone."""
+        return _digest(self.to_json())
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Carry:
         """The carry that `to_json` wrote."""
@@ -54,4 +58,8 @@ class Link:
     def digest(self) -> str:
         """Equal digests and equal events give equal books (a live attempt's grow with `now`)."""
         told = [self.index, self.carry.to_json(), self.next_start, self.next_released]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+        return _digest(told)
+
+
+def _digest(told: object) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]

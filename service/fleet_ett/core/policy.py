@@ -19,7 +19,8 @@ class Policy:
     of a live attempt after it. `heartbeat_ns`: a node whose last heartbeat is older is gone, and a
     heartbeat speaks for this long. `before_ns`, `after_ns`: where evidence of a failure is looked for,
     around the last progress and the end. `flow_ns`: steps that recent still flow. `exclude`:
-    [start, end) intervals that an operator took out of the books.
+    [start, end) intervals that an operator took out of the books. `seam_ns`, `warm_up_ns`: how often, and with
+    how much time read again, the books of a long attempt may go on from what is settled; no figure depends on them.
     """
 
     lateness_ns: int = 15 * MINUTE
@@ -28,5 +29,7 @@ class Policy:
     before_ns: int = 10 * MINUTE
     after_ns: int = 5 * MINUTE
     flow_ns: int = 60 * SECOND
+    seam_ns: int = 30 * MINUTE
+    warm_up_ns: int = 10 * MINUTE
     exclude: tuple[tuple[int, int], ...] = ()
     taxonomy: Taxonomy = field(default=DEFAULT)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fleet_ett.core.coverage import Coverage, Ranges, covered, pieces_of, ranges
+from fleet_ett.core.past import NOTHING, TOO_FAR, Past, Stale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,11 +32,14 @@ NEW, REPLAYED, SPLIT = 0, 1, 2
 class Repeats:
     """The verdict on each step window: NEW, REPLAYED or SPLIT, and the job's coverage afterwards.
 
+    `part` of `whole`: how much of each window was trained on before.
     `steps_productive`, `steps_replayed`: optimizer steps on new data and again; replayed is None where
     the step counter's unit changed and nobody can tell. `first_step`, `last_step` as reported.
     """
 
     verdict: Ints
+    part: Ints
+    whole: Ints
     where: Ranges
     before: dict[int, Coverage]  # for split windows: what had been covered when they began
     coverage: Coverage
@@ -46,9 +50,14 @@ class Repeats:
     last_step: int | None
 
 
-def judge(facts: Facts, steps: Steps, carried: Coverage) -> Repeats:
-    """Compare an attempt's windows with what the job had trained on before them."""
+def judge(facts: Facts, steps: Steps, carried: Coverage, past: Past = NOTHING) -> Repeats:
+    """Compare an attempt's windows with what the job had trained on before them.
+
+    `past`: the attempt's windows before these. Raises `Stale` where these go back behind them, or differ in kind.
+    """
     where = ranges(steps, carried)
+    if len(past.table):
+        _check_follows(steps, where, past)
     base = carried.rescaled(where.scale)
     n = len(steps)
     part, whole = covered(where, base, slice(0, n))
@@ -58,21 +67,40 @@ def judge(facts: Facts, steps: Steps, carried: Coverage) -> Repeats:
         before.update(dict.fromkeys(range(rows.start, rows.stop), known))
     verdict = np.where(part <= 0, NEW, np.where(part >= whole, REPLAYED, SPLIT))
     split = np.flatnonzero(verdict == SPLIT)
-    after = where.add_to(base)
-    record = _record_rank(steps, where)
-    productive, replayed = _count_steps(where, base, after, record, part, whole)
-    _flags(facts, steps, where, base, record)
+    after = where.add_to(past.coverage if len(past.table) else base)
+    record = _record_rank(steps, where, past)
+    done = past.table.row(int(steps.rank[record.start])) if n else None
+    productive, replayed = _count_steps(where, base, record, part, whole)
+    if done is not None:
+        replayed += done["again"]
+        productive += done["total"] - done["again"] if past.sampled else done["fresh"]
+    _flags(facts, steps, where, base, record, past)
+    samples = _samples(where, record, part, whole)
     return Repeats(
         verdict,
+        part,
+        whole,
         where,
         {int(row): before.get(int(row), base) for row in split},
         after,
-        productive,
-        None if where.unit_unclear else replayed,
-        _samples(where, record, part, whole),
-        int(steps.first[record.start]) if n else None,
-        int(steps.last[record].max()) if n else None,
+        productive // where.scale,
+        None if where.unit_unclear else replayed // where.scale,
+        samples if done is None else samples + done["samples"],
+        None if not n else int(steps.first[record.start]) if done is None else done["first"],
+        None if not n else max(int(steps.last[record].max()), -1 if done is None else done["last"]),
     )
+
+
+def _check_follows(steps: Steps, where: Ranges, past: Past) -> None:
+    """Raises `Stale` unless these windows go on where those of the past ended."""
+    if not np.isin(past.table.rank, steps.rank).all():
+        raise Stale
+    alike = bool((where.sampled == past.sampled).all()) and where.unit == past.unit
+    if not alike or where.unit_unclear or where.scale != 1 or int(steps.last.max()) >= TOO_FAR:
+        raise Stale
+    low = where.from_ if past.sampled else where.low
+    if (low < past.table.reach_of(steps.rank)).any():
+        raise Stale
 
 
 def _own_repeats(steps: Steps, where: Ranges, base: Coverage) -> list[tuple[slice, Coverage]]:
@@ -97,12 +125,14 @@ def _own_repeats(steps: Steps, where: Ranges, base: Coverage) -> list[tuple[slic
     return out
 
 
-def _record_rank(steps: Steps, where: Ranges) -> slice:
+def _record_rank(steps: Steps, where: Ranges, past: Past) -> slice:
     """The rows of the rank that reported most steps, the lowest on a tie."""
     leading = steps.leading()
     if len(leading) < 2:
         return slice(0, len(steps))
     sums = np.add.reduceat((where.high - where.low).astype(np.float64), leading)
+    if len(past.table):
+        sums += past.table.total_of(steps.rank[leading])
     best = int(np.argmax(sums))
     return slice(int(leading[best]), len(steps) if best + 1 == len(leading) else int(leading[best + 1]))
 
@@ -110,52 +140,54 @@ def _record_rank(steps: Steps, where: Ranges) -> slice:
 def _count_steps(
     where: Ranges,
     base: Coverage,
-    after: Coverage,
     record: slice,
     part: Ints,
     whole: Ints,
 ) -> tuple[int, int]:
-    """The steps of the rank of record: on new data, and again."""
-    again = _portion(where.high[record] - where.low[record], part[record], whole[record])
+    """The steps of one rank on the axis of the coverage: on new data, and again."""
+    again = portion(where.high[record] - where.low[record], part[record], whole[record])
     if where.sampled[record].any():
-        total = int((where.high[record] - where.low[record]).sum())
-        return (total - again) // where.scale, again // where.scale
-    own = after if record == slice(0, len(part)) else where.add_to(base, record)
-    fresh = own.steps().size() - base.steps().size()
-    return fresh // where.scale, again // where.scale
+        return int((where.high[record] - where.low[record]).sum()) - again, again
+    return where.add_to(base, record).steps().size() - base.steps().size(), again
 
 
 def _samples(where: Ranges, record: slice, part: Ints, whole: Ints) -> int:
     rows = record.start + np.flatnonzero(where.sampled[record])
-    return _portion(where.to[rows] - where.from_[rows], part[rows], whole[rows])
+    return portion(where.to[rows] - where.from_[rows], part[rows], whole[rows])
 
 
-def _portion(size: Ints, part: Ints, whole: Ints) -> int:
+def portion(size: Ints, part: Ints, whole: Ints) -> int:
     """sum(size * part / whole) in exact integers, rounded down once."""
     full = part >= whole
     some = np.flatnonzero(~full & (part > 0))
     return int(size[full].sum()) + sum(int(size[i]) * int(part[i]) // int(whole[i]) for i in some)
 
 
-def _flags(facts: Facts, steps: Steps, where: Ranges, base: Coverage, record: slice) -> None:
+def _flags(facts: Facts, steps: Steps, where: Ranges, base: Coverage, record: slice, past: Past) -> None:
     if not len(steps):
         return
+    done = past.table.row(int(steps.rank[record.start]))
     if where.unit_unclear:
         facts.flag("step_unit_changed")
     some, every = bool(where.sampled.any()), bool(where.sampled.all())
     if (some and (not every or base.uncounted)) or (not every and base.samples):
-        facts.flag("no_samples", amount=int((~where.sampled).sum()))
+        facts.flag("no_samples", amount=int((~where.sampled).sum()) + past.unsampled)
     low, high = where.low[record], where.high[record]
+    first, begun, loaded = int(steps.first[record.start]), int(low[0]), None
+    jump = int((low[1:] - high[:-1]).max(initial=0))
+    if done is None:
+        loaded = facts.loaded_step(int(steps.start[record.start]))
+    else:
+        jump = max(jump, begun - done["tail"], done["jump"])
+        first = begun = done["first"]
+        loaded = done["loaded"] if done["loaded"] >= 0 else None
     reached = base.steps_end()
-    inner = np.flatnonzero(low[1:] > high[:-1])
-    if len(inner):
-        facts.flag("step_jump", amount=int((low[1:] - high[:-1])[inner].max()) // where.scale)
-    elif reached is not None and int(low[0]) > reached:
-        facts.flag("step_jump", amount=(int(low[0]) - reached) // where.scale)
-    loaded = facts.loaded_step(int(steps.start[record.start]))
-    begun = {int(steps.first[record.start]), int(low[0]) // where.scale}
-    if loaded is not None and not begun & {loaded, loaded + 1}:
-        facts.flag("checkpoint_step_mismatch", loaded=loaded, first=int(steps.first[record.start]))
+    if jump > 0:
+        facts.flag("step_jump", amount=jump // where.scale)
+    elif reached is not None and begun > reached:
+        facts.flag("step_jump", amount=(begun - reached) // where.scale)
+    if loaded is not None and not {first, begun // where.scale} & {loaded, loaded + 1}:
+        facts.flag("checkpoint_step_mismatch", loaded=loaded, first=first)
 
 
 def split(track: Track, repeats: Repeats, steps: Steps) -> tuple[Track, Bools]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 STEP_LIMIT = 2**53  # step numbers beyond are poisoned counters: cut, so that sums of many stay in 64 bits
-_OPTIONAL = ("cursor_start", "cursor_end", "data_wait", "per_optimizer_step")
+OPTIONAL = ("cursor_start", "cursor_end", "data_wait", "per_optimizer_step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class StepBatch:
         """The same as single events, for the rare paths that look at one event at a time."""
         for i in range(len(self.seq)):
             body = {"first": int(self.first[i]), "last": int(self.last[i])}
-            for name in _OPTIONAL:
+            for name in OPTIONAL:
                 column = getattr(self, name)
                 if column is not None and column[i] >= 0:
                     body[name] = int(column[i])
