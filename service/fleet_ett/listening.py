@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
 import ssl
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from fleet_ett.errors import Invalid
+from fleet_ett.http.patience import PatientProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,6 +77,7 @@ def answer(
     """Answer requests until SIGTERM or SIGINT; `started` is called once that begins."""
     config = uvicorn.Config(
         app,
+        http=PatientProtocol,
         log_config=None,
         access_log=settings.log_level == "debug",
         timeout_graceful_shutdown=GRACE_S,
@@ -85,7 +88,15 @@ def answer(
         **files,
         lifespan="off",
     )
+    _allow_connections()
     _Server(config, started).run(sockets=[listening])
+
+
+def _allow_connections() -> None:
+    """As many open files as this user may have: each agent keeps a connection, and 1024 is the usual allowance."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some systems have other limits beside this one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def say_where(listening: socket.socket, *, is_tls: bool) -> None:

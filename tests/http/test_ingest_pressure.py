@@ -79,9 +79,27 @@ def test_a_sender_that_takes_for_ever_is_cut_off(monkeypatch: pytest.MonkeyPatch
 
     async def test() -> None:
         pressure = Pressure(bodies_bytes=10)
-        with pytest.raises(Invalid, match="did not arrive"):
+        with pytest.raises(Invalid, match="too slowly"):
             await read(pressure, slow())
         assert 10 == len(await read(pressure, chunks(b"x" * 10)))
+
+    run(test())
+
+
+def test_a_sender_that_trickles_is_cut_off_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A steady one gets the time that its size needs."""
+    monkeypatch.setattr(module, "FIRST_S", 0.2)
+    monkeypatch.setattr(module, "SLOWEST", 100)
+
+    async def pieces(size: int) -> AsyncIterator[bytes]:
+        for _ in range(8):
+            yield b"x" * size
+            await asyncio.sleep(0.05)
+
+    async def test() -> None:
+        with pytest.raises(Invalid, match="too slowly"):
+            await read(Pressure(), pieces(1))
+        assert 800 == len(await read(Pressure(), pieces(100), 1000))
 
     run(test())
 

@@ -6,11 +6,11 @@ of their own, so that readers never wait for them.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+import anyio
 import anyio.to_thread
 
 from fleet_ett.errors import Busy, Invalid, TooLarge
@@ -25,6 +25,8 @@ ARRIVING = 512  # bodies that are being read, however slowly
 AT_ONCE = 32  # batches in work: most of them wait for the commit that they share
 WAITING = 256
 READ_S = 30  # for a whole body
+FIRST_S = 5  # for the beginning of one, and then a second for each
+SLOWEST = 4096  # bytes: whoever trickles must not hold a place among those that arrive
 RETRY_S = 2
 OPENED_AT_ONCE = 2  # bodies that are unpacked and parsed: more are not faster, and a body may grow tenfold
 OPENED_BYTES = 32 * 1024 * 1024  # of all opened bodies that are not stored yet, as they were unpacked
@@ -58,10 +60,7 @@ class Pressure:
         self._arriving += 1
         try:
             try:
-                await asyncio.wait_for(self._read(chunks, parts, limit), READ_S)
-            except asyncio.TimeoutError:
-                msg = f"the body did not arrive within {READ_S} s"
-                raise Invalid(msg) from None
+                await self._read(chunks, parts, limit)
             finally:
                 self._arriving -= 1
             size = sum(map(len, parts))
@@ -77,14 +76,20 @@ class Pressure:
 
     async def _read(self, chunks: AsyncIterator[bytes], parts: list[bytes], limit: int) -> None:
         size = 0
-        async for chunk in chunks:
-            parts.append(chunk)
-            size += len(chunk)
-            self._budget -= len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            if self._budget < 0:
-                raise _too_many()
+        began = anyio.current_time()
+        with anyio.CancelScope(deadline=began + min(FIRST_S, READ_S)) as patience:
+            async for chunk in chunks:
+                parts.append(chunk)
+                size += len(chunk)
+                self._budget -= len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                if self._budget < 0:
+                    raise _too_many()
+                patience.deadline = began + min(FIRST_S + size / SLOWEST, READ_S)
+            return
+        msg = f"the body came too slowly: it has {FIRST_S} s and one more for each {SLOWEST} bytes, at most {READ_S} s"
+        raise Invalid(msg)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do the work of a batch in a thread, in its turn. Raises `Busy` where too many wait already."""
