@@ -25,8 +25,8 @@ MAX_TEST_LINES = 600
 NO_NOUNS = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}
 # What the core may use of the standard library: arithmetic, containers, types.
 PURE = {
-    "__future__", "base64", "bisect", "collections", "dataclasses", "enum", "fractions", "functools", "hashlib", "heapq",
-    "itertools", "json", "math", "operator", "re", "types", "typing",
+    "__future__", "base64", "bisect", "collections", "copy", "dataclasses", "enum", "fractions", "functools", "hashlib",
+    "heapq", "itertools", "json", "math", "operator", "re", "types", "typing", "zlib",
 }  # fmt: skip
 BUILT_IN_IO = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
 
