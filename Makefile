@@ -57,11 +57,11 @@ bench-agent: .venv-bench/bench.stamp ## what an agent with 8 ranks costs its nod
 
 .PHONY: bench-ingest
 bench-ingest: .venv-bench/bench.stamp ## events a second over HTTP, against COPY of the same rows
-	.venv-bench/bin/python tests/bench/ingest.py
+	.venv-bench/bin/python -m tests.bench.ingest
 
 .PHONY: bench-shards
 bench-shards: .venv-bench/bench.stamp ## several database servers against one, on this machine
-	.venv-bench/bin/python tests/bench/shards.py
+	.venv-bench/bin/python -m tests.bench.shards
 
 .PHONY: bench-readers
 bench-readers: .venv-bench/bench.stamp ## how long readers of 10,000 jobs of 30 days wait, over HTTP (minutes to fill)

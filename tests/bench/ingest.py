@@ -1,6 +1,6 @@
-"""Ingest's speed in one run, against raw binary COPY: `python tests/bench/ingest.py [--processes 2]`.
+"""Ingest's speed in one run, against raw binary COPY: `python -m tests.bench.ingest [--workers 2]`.
 
-Starts an embedded server and real `fleet-ett serve` processes, posts gzip JSON from several threads and prints
+Starts an embedded server and a real `fleet-ett serve --workers 2`, posts gzip JSON from several threads and prints
 rows/s from HTTP to durable: bulk form, row form, bulk with every tenth batch sent again; then what COPY alone
 does with the same rows into the same table; then the start-up burst of a 16,384-rank restart until it is booked.
 Goals are ratios of the same run.
@@ -12,30 +12,23 @@ import argparse
 import gzip
 import http.client
 import json
-import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
-from fleet_ett.demo.backstage import LISTENS, stop
 from fleet_ett.postgres.event_rows import COLUMNS
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.server import EmbeddedServer
+from tests.bench.serving import serving
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-ROOT = Path(__file__).parents[2]
 SECOND = 1_000_000_000
 T0 = time.time_ns() // SECOND * SECOND - 7200 * SECOND
 NAMES = (
@@ -103,12 +96,12 @@ def load(name: str, events: int, size: int, *, bulk: bool = True, again: float =
     return Load(bodies, len(bodies) * size, (len(bodies) - len(repeats)) * size)
 
 
-def post(ports: Sequence[int], one: Load, threads: int) -> float:
+def post(port: int, one: Load, threads: int) -> float:
     """Seconds until every body of the load is acknowledged."""
 
     def send(number: int) -> int:
         taken = 0
-        link = http.client.HTTPConnection("127.0.0.1", ports[number % len(ports)], timeout=120)
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         for item in one.bodies[number::threads]:
             while True:
@@ -160,27 +153,6 @@ def copy_alone(conninfo: str, size: int, links: int) -> float:
     return len(rows) / min(took)
 
 
-@contextmanager
-def services(url: str, processes: int, workers: int) -> Iterator[list[int]]:
-    """Ports of that many `fleet-ett serve` processes over one database."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ETT_")}
-    sources = os.pathsep.join(str(ROOT / name) for name in ("service", "collectors"))
-    environ = kept | {"PYTHONPATH": sources, "ETT_DATABASE_URL": url, "ETT_WORKERS": str(workers)}
-    command = (sys.executable, "-m", "fleet_ett", "serve", "--port", "0")
-    with ExitStack() as stack:
-        ports = []
-        for _ in range(processes):
-            process = subprocess.Popen(
-                command, env=environ | {"ETT_LOG_LEVEL": "warning"}, stdout=subprocess.PIPE, text=True
-            )
-            stack.callback(stop, process)
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line.startswith(LISTENS), line
-            ports.append(int(line.rpartition(":")[2]))
-        yield ports
-
-
 def burst(nodes: int, ranks: int) -> Load:
     """The start-up of one restart: a body for each node, every rank with every phase."""
     size = ranks * len(NAMES)
@@ -216,15 +188,13 @@ def measure(server: EmbeddedServer, args: argparse.Namespace) -> None:
         ("bulk, 10% sent again", 0.40, load("again", args.events, args.size, again=0.1)),
     ]
     found = []
-    with services(server.url, args.processes, 0) as ports:
-        post(ports, warm, args.threads)
+    with serving(server.url, workers=args.workers, attribution=0) as service:
+        post(service.port, warm, args.threads)
         for name, goal, one in loads:
-            found.append((name, goal, one.events / post(ports, one, args.threads)))
+            found.append((name, goal, one.events / post(service.port, one, args.threads)))
             print(f"... {name}: {found[-1][2]:,.0f} events/s", file=sys.stderr)
     alone = copy_alone(server.conninfo, args.size, 2)
-    print(
-        f"\n{args.processes} serve processes, {args.threads} posting threads, {args.size} events a body, gzip JSON"
-    )
+    print(f"\n{args.workers} workers, {args.threads} posting threads, {args.size} events a body, gzip JSON")
     print(f"\n{'what':32}{'events/s':>12}{'of COPY':>10}{'goal':>8}")
     print(f"{'binary COPY, 2 connections':32}{alone:12,.0f}{'':>10}{'':>8}")
     for name, goal, speed in found:
@@ -233,9 +203,9 @@ def measure(server: EmbeddedServer, args: argparse.Namespace) -> None:
         conn.execute("TRUNCATE events, marks")
         conn.execute("UPDATE attempts SET dirty = false")
     storm = burst(args.nodes, 8)
-    with services(server.url, args.processes, 1) as ports:
+    with serving(server.url, workers=args.workers) as service:
         begin = time.perf_counter()
-        took = post(ports, storm, args.threads)
+        took = post(service.port, storm, args.threads)
         while not booked(server.conninfo, "burst"):
             time.sleep(0.1)
         whole = time.perf_counter() - begin
@@ -250,7 +220,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=400_000)
     parser.add_argument("--size", type=int, default=5_000, help="events of a body")
     parser.add_argument("--threads", type=int, default=8)
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--nodes", type=int, default=2048, help="nodes of the burst, 8 ranks each")
     args = parser.parse_args()
     parent = Path(tempfile.mkdtemp(prefix="ett-bench-"))

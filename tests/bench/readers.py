@@ -22,7 +22,7 @@ import psycopg
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.server import EmbeddedServer
 from tests.bench.fleet_books import DAY, HOUR, fill
-from tests.bench.ingest import services
+from tests.bench.serving import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,8 +189,8 @@ def main() -> None:
                 sizes = conn.execute("SELECT count(*) FROM jobs"), conn.execute("SELECT count(*) FROM ledger")
                 jobs, cells = (int((one.fetchone() or (0,))[0]) for one in sizes)
             asked = [one for one in questions(now, [job for (job,) in chosen]) if args.only in one[0]]
-            with services(server.url, 1, 0) as ports:
-                found = measure(ports[0], asked, rounds=args.rounds, warm=3)
+            with serving(server.url, attribution=0) as service:
+                found = measure(service.port, asked, rounds=args.rounds, warm=3)
             print(f"\n{jobs:,} jobs, {cells:,} rows of the ledger; one question at a time")
             report(found)
     finally:

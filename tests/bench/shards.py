@@ -1,4 +1,4 @@
-"""What several servers cost and give on one machine: `python tests/bench/shards.py [--servers 3]`.
+"""What several servers cost and give on one machine: `python -m tests.bench.shards [--servers 3]`.
 
 The same batches are stored on one server and, each by its owner, on several; then the same books are asked on one
 server and through the joined view of several. All servers share this machine's cores, so writing shows the price of
@@ -18,9 +18,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from ingest import phases
 from sqlalchemy import select
 
 from fleet_ett.ingest import decode_batch
@@ -37,6 +34,7 @@ from fleet_ett.postgres.shards.store import FleetStore
 from fleet_ett.postgres.store import PostgresStore
 from fleet_ett.postgres.tables import jobs
 from fleet_ett.reads import HOUR_NS, Page, Scope, Window
+from tests.bench.ingest import phases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
