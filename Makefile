@@ -59,6 +59,14 @@ bench-agent: .venv-bench/bench.stamp ## what an agent with 8 ranks costs its nod
 bench-ingest: .venv-bench/bench.stamp ## events a second over HTTP, against COPY of the same rows
 	.venv-bench/bin/python -m tests.bench.ingest
 
+.PHONY: bench-overload
+bench-overload: .venv-bench/bench.stamp ## the service's memory while clients post far too much, and who is answered (1 minute)
+	.venv-bench/bin/python tests/bench/overload.py
+
+.PHONY: bench-outage
+bench-outage: .venv-bench/bench.stamp ## 5,000 agents come back with an hour of spool each (2.7M events, minutes)
+	.venv-bench/bin/python tests/bench/outage.py
+
 .PHONY: bench-shards
 bench-shards: .venv-bench/bench.stamp ## several database servers against one, on this machine
 	.venv-bench/bin/python -m tests.bench.shards

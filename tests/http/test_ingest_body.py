@@ -148,3 +148,27 @@ def test_what_only_one_event_is_to_blame_for_is_left_to_its_checks(literal: str,
     found = parse(f'{{"good": 1, "bad": {literal}}}'.encode(), "json")
     assert 1 == found["good"]
     assert type_ is type(found["bad"])
+
+
+@pytest.mark.parametrize(
+    ("body", "media"),
+    [
+        (b'{"events": [' + b"{}," * 4_000_000 + b"{}]}", "json"),
+        (b"[" + b"[[[[[[]]]]]]," * 800_000 + b"1]", "json"),
+        (b"\x81\xa6events\xdd\x00\x40\x00\x00" + b"\x80" * 0x400000, "msgpack"),
+    ],
+)
+def test_values_that_take_memory_are_bounded_in_number(body: bytes, media: str) -> None:
+    """A byte may become a hundred: what holds millions of nothing is not read at all."""
+    with pytest.raises(TooLarge, match="at most 4000000 values"):
+        parse(body, media)
+
+
+def test_a_full_body_of_sound_events_has_few_values() -> None:
+    event = {"type": "phase", "seq": 1, "attrs": {f"k{number}": "\u4e2d" * 5 for number in range(30)}}
+    for body, media in (
+        (json.dumps({"events": [event] * 20_000}).encode(), "json"),
+        (msgspec.msgpack.encode({"events": [event] * 20_000}), "msgpack"),
+    ):
+        assert len(body) > 4_000_000
+        assert {"events": [event] * 20_000} == parse(body, media)

@@ -173,20 +173,20 @@ def test_no_more_bodies_are_opened_than_there_is_room_for() -> None:
     bench = Bench(at_once=1, room=10)
     stored, opened = threading.Event(), threading.Event()
 
-    def unreadable() -> tuple[str, int]:
+    def unreadable(_: bytes) -> str:
         msg = "no"
         raise Invalid(msg)
 
     def keep() -> None:
-        with bench.opened(lambda: ("large", 99)):
+        with bench.opened(lambda: bytes(99), str):
             opened.set()
             stored.wait(30)
 
-    def follow() -> str:
-        with bench.opened(lambda: ("small", 1)) as found:
-            return found if stored.is_set() else "too early"
+    def follow() -> bool:
+        with bench.opened(lambda: b"x", str):
+            return stored.is_set()
 
-    with pytest.raises(Invalid), bench.opened(unreadable):
+    with pytest.raises(Invalid), bench.opened(lambda: bytes(9), unreadable):
         pass
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(keep)
@@ -194,4 +194,4 @@ def test_no_more_bodies_are_opened_than_there_is_room_for() -> None:
         second = pool.submit(follow)
         stored.set()
         first.result()
-        assert "small" == second.result()
+        assert second.result()

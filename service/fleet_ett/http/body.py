@@ -30,6 +30,9 @@ ZSTD_WINDOW = 1 << 24
 # So much of a body is unpacked at once: 256 bytes of zstd are at most 8 MiB.
 GZIP_PIECE, ZSTD_PIECE = 64 * 1024, 256
 MAX_STREAMS = 1000
+# More than any sound body holds. A value may be one byte that takes a hundred in memory.
+MOST_VALUES = 4_000_000
+_CONTAINERS = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))  # of msgpack; counted wherever they stand
 LONGEST_NUMBER = 400  # digits; longer ones become infinite, which no field takes
 
 
@@ -54,11 +57,14 @@ def unpacker(header: str | None) -> Callable[[bytes, int], bytes]:
 
 
 def parse(body: bytes, media: str) -> Any:
-    """The objects of a body. Raises `Invalid`.
+    """The objects of a body. Raises `Invalid`, `TooLarge` for more values than any sound body holds.
 
     JSON that only Python's own reader takes (NaN, numbers out of range, lone surrogates) is left to the checks
     of the single event: one of them must not sink its batch.
     """
+    if len(body) > MOST_VALUES and _values(body, media) > MOST_VALUES:
+        msg = f"a body holds at most {MOST_VALUES} values"
+        raise TooLarge(msg)
     try:
         if media == "msgpack":
             return msgspec.msgpack.decode(body)
@@ -72,6 +78,13 @@ def parse(body: bytes, media: str) -> Any:
     except (msgspec.MsgspecError, ValueError) as error:
         msg = f"the body is not {media}: {str(error)[:200]}"
         raise Invalid(msg) from None
+
+
+def _values(body: bytes, media: str) -> int:
+    """Roughly how many values there are, and at least how many of those that take memory."""
+    if media == "msgpack":
+        return len(body) - len(body.translate(None, _CONTAINERS))
+    return sum(map(body.count, (b",", b"[", b"{")))
 
 
 def _integer(digits: str) -> int | float:

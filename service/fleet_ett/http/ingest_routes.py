@@ -126,12 +126,9 @@ def _take(
     bench: Bench,
 ) -> dict[str, Any]:
     now = time_ns()
-
-    def read() -> tuple[Batch, int]:
-        body = unpack(raw, MAX_BODY)
-        return decode_batch(parse(body, media), now=now), len(body)
-
-    with bench.opened(read) as batch:
+    with bench.opened(
+        partial(unpack, raw, MAX_BODY), lambda body: decode_batch(parse(body, media), now=now)
+    ) as batch:
         return take_in(batch, store, now=now, narrowing=narrowing)
 
 

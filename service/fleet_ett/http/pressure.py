@@ -29,7 +29,7 @@ FIRST_S = 5  # for the beginning of one, and then a second for each
 SLOWEST = 4096  # bytes: whoever trickles must not hold a place among those that arrive
 RETRY_S = 2
 OPENED_AT_ONCE = 2  # bodies that are unpacked and parsed: more are not faster, and a body may grow tenfold
-OPENED_BYTES = 32 * 1024 * 1024  # of all opened bodies that are not stored yet, as they were unpacked
+OPENED_BYTES = 24 * 1024 * 1024  # of all opened bodies that are not stored yet, as they were unpacked
 
 
 class Pressure:
@@ -116,14 +116,19 @@ class Bench:
         self._left = threading.Condition()
 
     @contextmanager
-    def opened(self, read: Callable[[], tuple[T, int]]) -> Iterator[T]:
-        """What `read` makes of a body, with the size that it takes, kept until the block ends."""
-        with self._places:  # held also while there is no room: nothing more is opened then
-            found, size = read()
-            with self._left:
-                self._left.wait_for(lambda: not self._taken or self._taken + size <= self._room)
-                self._taken += size
+    def opened(self, unpack: Callable[[], bytes], read: Callable[[bytes], T]) -> Iterator[T]:
+        """What `read` makes of the unpacked body, kept until the block ends."""
+        size = 0
         try:
+            with self._places:  # held also while there is no room: nothing more is opened then
+                body = unpack()
+                wanted = len(body)
+                with self._left:
+                    self._left.wait_for(lambda: not self._taken or self._taken + wanted <= self._room)
+                    self._taken += wanted
+                    size = wanted
+                found = read(body)
+                del body
             yield found
         finally:
             with self._left:
