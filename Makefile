@@ -61,11 +61,11 @@ bench-ingest: .venv-bench/bench.stamp ## events a second over HTTP, against COPY
 
 .PHONY: bench-overload
 bench-overload: .venv-bench/bench.stamp ## the service's memory while clients post far too much, and who is answered (1 minute)
-	.venv-bench/bin/python tests/bench/overload.py
+	.venv-bench/bin/python -m tests.bench.overload
 
 .PHONY: bench-outage
 bench-outage: .venv-bench/bench.stamp ## 5,000 agents come back with an hour of spool each (2.7M events, minutes)
-	.venv-bench/bin/python tests/bench/outage.py
+	.venv-bench/bin/python -m tests.bench.outage
 
 .PHONY: bench-shards
 bench-shards: .venv-bench/bench.stamp ## several database servers against one, on this machine

@@ -1,4 +1,4 @@
-"""5,000 agents come back after an hour without the service: `python tests/bench/outage.py [--agents 500]`.
+"""5,000 agents come back after an hour without the service: `python -m tests.bench.outage [--agents 500]`.
 
 Each agent has an hour of spool as several bodies, sends one at a time, and comes back with jitter no sooner than
 `Retry-After` says, as the real one does; a few hundred are on their way at once. Meanwhile other agents report what
@@ -11,10 +11,8 @@ import argparse
 import asyncio
 import gzip
 import json
-import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,14 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from fleet_ett.demo.backstage import LISTENS, stop
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.server import EmbeddedServer
+from tests.bench.serving import serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROOT = Path(__file__).parents[2]
 S = 1_000_000_000
 T0 = time.time_ns() // S * S - 3600 * S
 RANKS, WINDOW_S, BEAT_S = 8, 60, 60
@@ -169,18 +166,8 @@ async def drain(port: int, args: argparse.Namespace) -> tuple[float, Counter[str
 def measure(server: EmbeddedServer, args: argparse.Namespace) -> bool:
     """Print the table; whether nothing was lost."""
     migrate(server.url)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ETT_")}
-    sources = os.pathsep.join(str(ROOT / name) for name in ("service", "collectors"))
-    environ = kept | {"PYTHONPATH": sources, "ETT_DATABASE_URL": server.url, "ETT_LOG_LEVEL": "error"}
-    command = (sys.executable, "-m", "fleet_ett", "serve", "--port", "0", "--workers", str(args.workers))
-    process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith(LISTENS), line
-        whole, answers, waited, taken = asyncio.run(drain(int(line.rpartition(":")[2]), args))
-    finally:
-        stop(process)
+    with serving(server.url, workers=args.workers, ETT_LOG_LEVEL="error") as service:
+        whole, answers, waited, taken = asyncio.run(drain(service.port, args))
     expected = args.agents * (3600 // WINDOW_S // args.pieces * args.pieces) * (RANKS + 1)
     with psycopg.connect(server.conninfo) as conn:
         row = conn.execute(

@@ -1,4 +1,4 @@
-"""The memory of a service under overload, and whether others are answered: `python tests/bench/overload.py`.
+"""The memory of a service under overload, and whether others are answered: `python -m tests.bench.overload`.
 
 One `fleet-ett serve` process; 64 clients post as fast as they can bodies of the largest size, small ones and bombs,
 while others trickle theirs. Prints the process's memory over the time, what the clients were told, and how long
@@ -19,7 +19,6 @@ import random
 import shutil
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -31,16 +30,15 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from fleet_ett.demo.backstage import LISTENS, stop
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.server import EmbeddedServer
+from tests.bench.serving import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     Post = tuple[bytes, dict[str, str], int]  # body, headers, events that are accepted the first time
 
-ROOT = Path(__file__).parents[2]
 MIB = 1024 * 1024
 MOST_MIB = 1024
 S = 1_000_000_000
@@ -162,18 +160,8 @@ def memory(pid: int) -> float:
 def measure(server: EmbeddedServer, args: argparse.Namespace) -> bool:
     """Print the table; whether all is well."""
     migrate(server.url)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ETT_")}
-    sources = os.pathsep.join(str(ROOT / name) for name in ("service", "collectors"))
-    environ = kept | {"PYTHONPATH": sources, "ETT_DATABASE_URL": server.url, "ETT_LOG_LEVEL": "error"}
-    command = (sys.executable, "-m", "fleet_ett", "serve", "--port", "0")
-    process = subprocess.Popen(
-        command, env=environ | {"ETT_ATTRIBUTION_WORKERS": "0"}, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith(LISTENS), line
-        port, at_rest = int(line.rpartition(":")[2]), memory(process.pid)
+    with serving(server.url, attribution=0, ETT_LOG_LEVEL="error") as service:
+        port, at_rest = service.port, memory(service.pid)
         until = time.time() + args.seconds
         told: Any = multiprocessing.Queue()
         assert len(LARGE) < 16 * MIB - 1000
@@ -188,7 +176,7 @@ def measure(server: EmbeddedServer, args: argparse.Namespace) -> bool:
             waited = pool.submit(watch, port, until)
             seen = []
             while time.time() < until:
-                seen.append(memory(process.pid))
+                seen.append(memory(service.pid))
                 time.sleep(0.1)
             took = waited.result()
         answers: Counter[str] = Counter()
@@ -200,9 +188,7 @@ def measure(server: EmbeddedServer, args: argparse.Namespace) -> bool:
         for sender in senders:
             sender.join()
         time.sleep(1)
-        after = memory(process.pid)
-    finally:
-        stop(process)
+        after = memory(service.pid)
     with psycopg.connect(server.conninfo) as conn:
         row = conn.execute("SELECT count(*) FROM events").fetchone()
     stored = row[0] if row else 0
