@@ -75,3 +75,14 @@ def test_a_body_may_take_longer_than_a_head(port: int) -> None:
         while piece := link.recv(65536):
             heard += piece
     assert heard.startswith(b"HTTP/1.1 200")
+
+
+def test_who_was_answered_early_may_end_its_body(port: int) -> None:
+    """Or the reset of the connection would take the answer, with its Retry-After, from the sender."""
+    head = b"POST /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999\r\n\r\n"
+    with connect(port) as link:
+        link.sendall(head)
+        for _ in range(10):
+            link.sendall(b"x" * 1000)
+            time.sleep(0.1)
+        assert link.recv(65536).startswith(b"HTTP/1.1 413")

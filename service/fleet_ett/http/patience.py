@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
     from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
+REST_S = 30  # for what is left of a body whose sender was answered before its end: else the answer is lost
 HEAD_S = 10  # from the first byte (of a new connection: from its beginning) to the end of the head
 
 
@@ -42,7 +44,8 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _wait(self) -> None:
-        self._end = self.loop.call_later(HEAD_S, self._cut)
+        has_more = self.conn.their_state is h11.SEND_BODY
+        self._end = self.loop.call_later(REST_S if has_more else HEAD_S, self._cut)
 
     def _wait_no_more(self) -> None:
         if self._end is not None:
