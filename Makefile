@@ -71,6 +71,14 @@ bench-outage: .venv-bench/bench.stamp ## 5,000 agents come back with an hour of 
 bench-shards: .venv-bench/bench.stamp ## several database servers against one, on this machine
 	.venv-bench/bin/python -m tests.bench.shards
 
+.PHONY: bench-attribution
+bench-attribution: .venv-bench/bench.stamp ## what a booking costs: a job of 500 attempts beside one of 1, a fleet of live jobs
+	.venv-bench/bin/python -m tests.bench.attribution
+
+.PHONY: bench-freshness
+bench-freshness: .venv-bench/bench.stamp ## from an acknowledged batch to its job's books over REST, of 500 live jobs
+	.venv-bench/bin/python -m tests.bench.freshness
+
 .PHONY: bench-readers
 bench-readers: .venv-bench/bench.stamp ## how long readers of 10,000 jobs of 30 days wait, over HTTP (minutes to fill)
 	.venv-bench/bin/python -m tests.bench.readers
