@@ -1,207 +1,267 @@
-"""5,000 agents come back after an hour without the service: `python -m tests.bench.outage [--agents 500]`.
+"""A fleet's agents come back at once after an outage: `python -m tests.bench.outage [--agents 5000] [--kill]`.
 
-Each agent has an hour of spool as several bodies, sends one at a time, and comes back with jitter no sooner than
-`Retry-After` says, as the real one does; a few hundred are on their way at once. Meanwhile other agents report what
-happens now. Prints how long it took, and how long those waited; exits with 1 where an event was lost or stored twice.
+The service stops; every agent fills its spool for an hour (a heartbeat and a window of steps of each of 8 ranks a
+minute); the service starts, and all knock in the same second, each with its backlog as the bodies that an agent makes,
+waiting as an agent does when it is told to come back. Meanwhile others post what they say live, and pages are read.
+Prints how long the drain took and who waited how long; exits with 1 where an event was lost or stored twice, a refusal
+did not say when to come back, or live posts waited longer than the goal. `--kill` kills workers while it lasts.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
-import json
-import random
+import multiprocessing
+import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from ett_collector.agent.batches import body
+from ett_collector.agent.ship import BATCH
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.server import EmbeddedServer
-from tests.bench.serving import serving
+from tests.bench.crowd import Crowd, Heard
+from tests.bench.serving import children_of, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
+
+    from tests.bench.serving import Serving
 
 S = 1_000_000_000
-T0 = time.time_ns() // S * S - 3600 * S
-RANKS, WINDOW_S, BEAT_S = 8, 60, 60
-FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0  # of an agent, between two tries
+HOUR_S, EVERY_S = 3600, 60
+T0 = time.time_ns() // S * S - (HOUR_S + 600) * S
+RANKS = 8
+NODES_OF_JOB = 8
+LIVE_GOAL_S = 5.0
+BOOKED_BY_S = 300.0
+PAGES = ("/healthz", "/readyz", "/metrics", "/v1/jobs", "/v1/fleet/ett")
 
 
-def spool(agent: int, pieces: int) -> list[bytes]:
-    """An hour of a node: a window of steps a minute for each rank, and heartbeats; in `pieces` bodies."""
-    job, node = f"job-{agent // 64:04}", f"node-{agent:05}"
-    name = {"agent": {"node": node, "incarnation": f"life-{agent}", "version": "1.0"}}
-    seq, out = 0, []
-    windows = 3600 // WINDOW_S // pieces
-    for piece in range(pieces):
-        events: list[dict[str, Any]] = []
-        columns: dict[str, list[int]] = {key: [] for key in ("rank", "first", "last", "start", "end", "seq")}
-        for at in range(piece * windows, (piece + 1) * windows):
-            start = T0 + at * WINDOW_S * S
-            for rank in range(RANKS):
-                values = (agent % 64 * RANKS + rank, at * 30, at * 30 + 29, start, start + WINDOW_S * S, seq)
-                for column, value in zip(columns.values(), values, strict=True):
-                    column.append(value)
-                seq += 1
-            jobs = [{"job": job, "attempt": "a", "ranks": [agent % 64 * RANKS + r for r in range(RANKS)]}]
-            events.append({"type": "heartbeat", "ts": start, "jobs": jobs, "seq": seq})
-            seq += 1
-        bulk = {"type": "steps", "job": job, "attempt": "a", "columns": columns}
-        out.append(gzip.compress(json.dumps({**name, "events": events, "batches": [bulk]}).encode(), 1))
-    return out
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a crowd heard, how long its bodies took (s), and when the last one was taken (epoch s)."""
+
+    heard: Heard
+    took: list[float]
+    ended: float
 
 
-def now(agent: int, seq: int) -> bytes:
-    """What an agent without a backlog says at this moment."""
-    node, stamp = f"live-{agent:03}", time.time_ns()
-    jobs = [{"job": "live", "attempt": "a", "ranks": [agent]}]
-    told = {"type": "heartbeat", "ts": stamp, "jobs": jobs, "seq": seq}
-    name = {"node": node, "incarnation": node, "version": "1.0"}
-    return gzip.compress(json.dumps({"agent": name, "events": [told]}).encode(), 1)
+class Node:
+    """What one node's agent says, in bodies. Stamps in s since the outage began."""
+
+    def __init__(self, kind: str, number: int) -> None:
+        self.name = f"{kind}-{number:05}"
+        self._job = {"job": f"{kind}/{number // NODES_OF_JOB}", "attempt": "slurm:1:0"}
+        self._first_rank = number % NODES_OF_JOB * RANKS
+        self._seq = 0
+
+    def start(self) -> bytes:
+        """Before the outage: its job starts."""
+        told = {"ts": T0 - 60 * S, "gpus": RANKS * NODES_OF_JOB, "world_size": RANKS * NODES_OF_JOB}
+        return self._body([{"type": "attempt_start", **self._job, **told}])
+
+    def spell(self, begin: int, seconds: int) -> Iterator[bytes]:
+        """Everything of that time, in as many bodies as an agent makes of it."""
+        events = [one for at in range(begin, begin + seconds, EVERY_S) for one in self._minute(at)]
+        for first in range(0, len(events), BATCH):
+            yield self._body(events[first : first + BATCH])
+
+    def nothing(self) -> bytes:
+        """What an agent posts first: it asks for the time."""
+        return self._body([])
+
+    def _minute(self, at: int) -> Iterator[dict[str, Any]]:
+        begin, end = T0 + at * S, T0 + (at + EVERY_S) * S
+        ranks = range(self._first_rank, self._first_rank + RANKS)
+        for rank in ranks:
+            steps = {"first": at, "last": at + EVERY_S - 1, "data_wait": S // 10 + rank, "slowest": S + at}
+            yield {"type": "steps", **self._job, "rank": rank, "start": begin, "end": end, **steps}
+        yield {"type": "heartbeat", "ts": end, "jobs": [{**self._job, "ranks": list(ranks)}]}
+
+    def _body(self, events: list[dict[str, Any]]) -> bytes:
+        for event in events:
+            event["seq"] = self._seq
+            self._seq += 1
+        agent = {"node": self.name, "incarnation": f"life-of-{self.name}", "version": "0.1.0"}
+        return body(agent, 0, time.time_ns(), [(agent["incarnation"], event) for event in events]).data
 
 
-class Link:
-    """One kept connection; plain HTTP/1.1, so that thousands of agents cost this machine little."""
+async def deliver_all(crowd: Crowd, spools: list[list[bytes]]) -> list[float]:
+    """Every agent its bodies, one after the other, all agents at once; seconds of each agent."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    async def come_back(bodies: list[bytes]) -> float:
+        return sum([await crowd.deliver(one) for one in bodies])
 
-    async def post(self, body: bytes) -> tuple[int, float, bytes]:
-        """The status, seconds of `Retry-After`, and the answer. Raises `OSError` for a lost connection."""
-        try:
-            if self._streams is None:
-                self._streams = await asyncio.open_connection("127.0.0.1", self._port)
-            reader, writer = self._streams
-            head = (
-                "POST /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-                f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
-            )
-            writer.write(head.encode() + body)
-            told = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            fields = dict(line.split(": ", 1) for line in told.split("\r\n")[1:] if line)
-            answer = await reader.readexactly(int(fields["content-length"]))
-        except asyncio.IncompleteReadError as error:
-            self.close()
-            raise ConnectionResetError from error
-        except OSError:
-            self.close()
-            raise
-        return int(told.split()[1]), float(fields.get("retry-after", 0)), answer
-
-    def close(self) -> None:
-        """Give the connection up."""
-        if self._streams is not None:
-            self._streams[1].close()
-        self._streams = None
+    return list(await asyncio.gather(*map(come_back, spools)))
 
 
-async def deliver(
-    link: Link, make: Callable[[], bytes], answers: Counter[str], turn: asyncio.Semaphore
-) -> int:
-    """Post one body until it is taken, as an agent does; the events that were accepted."""
-    wait = FIRST_WAIT_S
-    while True:
-        async with turn:
-            try:
-                status, after, told = await link.post(make())
-            except OSError as error:
-                status, after, told = 0, 0.0, repr(error).encode()
-        answers[str(status)] += 1
-        if status == 200:
-            found = json.loads(told)
-            assert [] == found["quarantined"], found
-            return int(found["accepted"])
-        assert status in (0, 429, 503), told
-        await asyncio.sleep(after + random.uniform(0, wait))
-        wait = min(wait * 2, LONGEST_WAIT_S)
+def return_all(port: int, spools: list[list[bytes]], links: int, told: Any) -> None:
+    """The process of those that were cut off."""
+
+    async def all_at_once() -> Tally:
+        crowd = Crowd(port, links=links)
+        took = await deliver_all(crowd, spools)
+        return Tally(crowd.heard, took, time.time())
+
+    told.put(asyncio.run(all_at_once()))
 
 
-async def drain(port: int, args: argparse.Namespace) -> tuple[float, Counter[str], list[float], int]:
-    """Seconds until all backlogs are taken, the answers, how long live posts took (s), events accepted."""
-    answers: Counter[str] = Counter()
-    turn = asyncio.Semaphore(args.at_once)
-    done = asyncio.Event()
-    backlogs = await asyncio.to_thread(lambda: [spool(n, args.pieces) for n in range(args.agents)])
-
-    async def come_back(number: int) -> int:
-        await asyncio.sleep(random.uniform(0, 5))
-        link = Link(port)
-        taken = 0
-        for body in backlogs[number]:
-            taken += await deliver(link, lambda body=body: body, answers, turn)  # type: ignore[misc]
-        link.close()
-        return taken
-
-    async def live(number: int) -> tuple[list[float], int]:
-        link, took, taken, own = Link(port), [], 0, asyncio.Semaphore(1)
-        seq = 0
-        while not done.is_set():
-            begin = time.perf_counter()
-            seq += 1
-            taken += await deliver(link, lambda seq=seq: now(number, seq), answers, own)  # type: ignore[misc]
-            took.append(time.perf_counter() - begin)
-            await asyncio.sleep(random.uniform(0.5, 1.5))
-        link.close()
-        return took, taken
-
-    lives = [asyncio.create_task(live(number)) for number in range(args.live)]
+async def live_on(
+    port: int, nodes: list[Node], rate: float, over: Any
+) -> tuple[Tally, dict[str, list[float]]]:
+    """Post minutes of nodes in turn, `rate` bodies a second whatever happens, and read pages, until it is over."""
+    crowd, reader = Crowd(port, links=2000), Crowd(port, links=1)
+    pages: dict[str, list[float]] = {page: [] for page in PAGES}
+    sent: list[asyncio.Task[float]] = []
     begin = time.perf_counter()
-    taken = sum(await asyncio.gather(*(come_back(number) for number in range(args.agents))))
-    whole = time.perf_counter() - begin
-    done.set()
-    told = await asyncio.gather(*lives)
-    waited = sorted(second for took, _ in told for second in took)
-    return whole, answers, waited, taken + sum(accepted for _, accepted in told)
+
+    async def read() -> None:
+        while not over.is_set():
+            for page in PAGES:
+                status, took = await reader.get(page)
+                pages[page].append(took if status == 200 else float("inf"))
+            await asyncio.sleep(0.2)
+
+    reading = asyncio.create_task(read())
+    while not over.is_set():
+        number = len(sent)
+        minute = number // len(nodes) * EVERY_S
+        (one,) = nodes[number % len(nodes)].spell(HOUR_S + minute, EVERY_S)
+        sent.append(asyncio.create_task(crowd.deliver(one)))
+        await asyncio.sleep(max(0.0, begin + (number + 1) / rate - time.perf_counter()))
+    took = list(await asyncio.gather(*sent))
+    await reading
+    return Tally(crowd.heard, took, time.time()), pages
+
+
+def p95(seconds: list[float]) -> float:
+    """The 95th percentile; 0 of nothing."""
+    return sorted(seconds)[int(len(seconds) * 0.95)] if seconds else 0.0
+
+
+def told_off(heard: Heard) -> str:
+    """The answers, by status."""
+    return ", ".join(f"{count:,} x {status or 'none'}" for status, count in sorted(heard.statuses.items()))
+
+
+def killed(service: Serving, over: Any) -> int:
+    """Kill one worker after the other until it is over; how many."""
+    number = 0
+    while not over.wait(4):
+        workers = children_of(service.pid)
+        os.kill(workers[number % len(workers)], signal.SIGKILL)
+        number += 1
+    return number
+
+
+def booked_after(conninfo: str, begin: float) -> float:
+    """Seconds since `begin` (epoch s) until nothing waits to be booked; infinite where that does not come."""
+    with psycopg.connect(conninfo, autocommit=True) as conn:
+        while time.time() < begin + BOOKED_BY_S:
+            row = conn.execute("SELECT NOT EXISTS (SELECT FROM marks)").fetchone()
+            if row is not None and row[0]:
+                return time.time() - begin
+            time.sleep(0.25)
+    return float("inf")
 
 
 def measure(server: EmbeddedServer, args: argparse.Namespace) -> bool:
-    """Print the table; whether nothing was lost."""
+    """Print the table; whether all is well."""
     migrate(server.url)
-    with serving(server.url, workers=args.workers, ETT_LOG_LEVEL="error") as service:
-        whole, answers, waited, taken = asyncio.run(drain(service.port, args))
-    expected = args.agents * (3600 // WINDOW_S // args.pieces * args.pieces) * (RANKS + 1)
+    away = [Node("away", number) for number in range(args.agents)]
+    there = [Node("live", number) for number in range(args.live)]
+    with serving(server.url, workers=args.workers) as service:
+        before = asyncio.run(settled(service.port, [[node.start()] for node in (*away, *there)]))
+    spools = [[node.nothing(), *node.spell(0, HOUR_S)] for node in away]
+    kept = args.agents * HOUR_S // EVERY_S * (RANKS + 1)
+    print(f"{args.agents:,} agents with {kept:,} events in spools of {megabytes(spools):.0f} MB", flush=True)
+    told, over = multiprocessing.Queue(), multiprocessing.Event()  # type: ignore[var-annotated]
+    with serving(server.url, workers=args.workers) as service:
+        begin = time.time()
+        crowd = multiprocessing.Process(target=return_all, args=(service.port, spools, args.at_once, told))
+        crowd.start()
+        back, live, pages, kills = asyncio.run(meanwhile(service, there, args, told, over))
+        crowd.join()
+        booked = booked_after(server.conninfo, begin)
     with psycopg.connect(server.conninfo) as conn:
-        row = conn.execute(
-            "SELECT count(*), count(*) FILTER (WHERE node LIKE 'node-%') FROM events JOIN sources USING (source_id)"
-        ).fetchone()
+        row = conn.execute("SELECT count(*), count(DISTINCT (source_id, seq)) FROM events").fetchone()
     assert row is not None
-    stored, of_backlogs = row
-    bodies = args.agents * args.pieces
+    said = len(away) + len(there) + kept + len(live.took) * (RANKS + 1)
+    report(begin, back, live, pages, booked)
+    if args.kill:
+        print(f"workers killed meanwhile: {kills}")
+    acknowledged = before.accepted + sum(one.accepted + one.duplicates for one in (back.heard, live.heard))
     print(
-        f"{args.agents:,} agents x 1 h of spool, {bodies:,} bodies, {expected:,} events; {args.workers} workers,"
+        f"events said {said:,}, acknowledged {acknowledged:,}, stored {row[0]:,}, of these distinct {row[1]:,}"
     )
-    print(f"{args.at_once} on their way at once; {args.live} agents report meanwhile")
-    print(
-        f"drained after     {whole:8.1f} s: {expected / whole:,.0f} events/s, {bodies / whole:,.0f} bodies/s"
-    )
-    print(f"live posts        {len(waited):8,}; median {waited[len(waited) // 2] * 1000:.0f} ms,"
-          f" p95 {waited[int(len(waited) * 0.95)] * 1000:.0f} ms, worst {waited[-1] * 1000:.0f} ms")  # fmt: skip
-    print(
-        "answers           " + ", ".join(f"{count:,} x {status}" for status, count in sorted(answers.items()))
-    )
-    print(f"of the backlogs   {of_backlogs:8,} stored, {expected - of_backlogs:,} lost or doubled")
-    return bool(of_backlogs == expected and stored == taken)
+    right = (said, said, said) == (acknowledged, *row)
+    silent = back.heard.unsaid + live.heard.unsaid
+    return right and not silent and p95(live.took) <= LIVE_GOAL_S and booked < BOOKED_BY_S
+
+
+async def settled(port: int, spools: list[list[bytes]]) -> Heard:
+    """What is said before the outage."""
+    crowd = Crowd(port, links=64)
+    await deliver_all(crowd, spools)
+    return crowd.heard
+
+
+async def meanwhile(
+    service: Serving, there: list[Node], args: argparse.Namespace, told: Any, over: Any
+) -> tuple[Tally, Tally, dict[str, list[float]], int]:
+    """What both crowds heard, how pages were answered, and how many workers were killed."""
+
+    def wait() -> Tally:
+        try:
+            found: Tally = told.get(timeout=1200)
+            return found
+        finally:
+            over.set()
+
+    kills = asyncio.create_task(asyncio.to_thread(killed, service, over)) if args.kill else None
+    back = asyncio.create_task(asyncio.to_thread(wait))
+    live, pages = await live_on(service.port, there, args.rate, over)
+    return await back, live, pages, await kills if kills else 0
+
+
+def megabytes(spools: list[list[bytes]]) -> float:
+    """Of all bodies as they travel."""
+    return sum(len(one) for bodies in spools for one in bodies) / 1e6
+
+
+def report(begin: float, back: Tally, live: Tally, pages: dict[str, list[float]], booked: float) -> None:
+    """Print who waited how long."""
+    took = back.ended - begin
+    print(f"\n{'drained after':28}{took:9.1f} s   {back.heard.accepted / took:,.0f} events/s")
+    print(f"{'all of it booked after':28}{booked:9.1f} s")
+    print(f"{'answers to them':28}  {told_off(back.heard)}")
+    print(f"{'answers to live posts':28}  {told_off(live.heard)}")
+    print(f"\n{'meanwhile':28}{'number':>9}{'p50':>9}{'p95':>9}{'worst':>9}{'goal':>9}")
+    rows = {"live posts, until taken": live.took, **pages}
+    for name, seconds in rows.items():
+        middle, worst = sorted(seconds)[len(seconds) // 2], max(seconds)
+        goal = f"{LIVE_GOAL_S:.1f} s" if seconds is live.took else ""
+        print(f"{name:28}{len(seconds):9,}{middle:7.2f} s{p95(seconds):7.2f} s{worst:7.2f} s{goal:>9}")
 
 
 def main() -> None:
     """Measure on a server of its own, and leave nothing behind."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=5000)
-    parser.add_argument("--pieces", type=int, default=4, help="bodies of a backlog")
-    parser.add_argument("--at-once", type=int, default=256, help="agents on their way at once")
-    parser.add_argument(
-        "--live", type=int, default=50, help="agents without a backlog, a heartbeat a second each"
-    )
+    parser.add_argument("--live", type=int, default=1000, help="nodes that were never cut off")
+    parser.add_argument("--rate", type=float, default=100, help="bodies a second that these post")
+    parser.add_argument("--at-once", type=int, default=1000, help="connections of those that come back")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--kill", action="store_true", help="kill -9 a process of the service every 4 s")
     args = parser.parse_args()
     parent = Path(tempfile.mkdtemp(prefix="ett-bench-"))
     parent.chmod(0o711)

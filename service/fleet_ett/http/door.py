@@ -14,6 +14,7 @@ from http import HTTPStatus
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
+import anyio
 from starlette.concurrency import run_in_threadpool
 
 from fleet_ett.access import FRESH_S, REFUSAL_S, Grant, Note, Refused, Tokens, check_token, is_token
@@ -61,6 +62,7 @@ class Door:
         self._tokens = tokens
         self._rates = rates
         self._note = note
+        self._asking = anyio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 401, 403, 429 or 503 before its body is read."""
@@ -90,7 +92,9 @@ class Door:
         token = None if self._is_local else _bearer(scope)  # which needs no database
         oldest = monotonic() - FRESH_S
         if self._tokens.asked() < oldest:
-            await run_in_threadpool(partial(self._tokens.refresh, not_before=oldest))
+            async with self._asking:  # one asks for all: who waits needs no thread meanwhile
+                if self._tokens.asked() < oldest:
+                    await run_in_threadpool(partial(self._tokens.refresh, not_before=oldest))
         if self._is_local and not self._tokens.any():
             _check_neighbour(scope)
             return None

@@ -104,9 +104,8 @@ async def post_events(request: Request) -> dict[str, Any]:
         told = request.headers.get("content-length", "")
         size = int(told) if told.isascii() and told.isdigit() else 0
         async with pressure.body(request.stream(), MAX_BODY, size) as raw:
-            return await pressure.run(
-                partial(_take, raw, unpack, media, store, _narrowing(request), pressure.bench)
-            )
+            take = partial(_take, raw, unpack, media, store, _narrowing(request), pressure.bench)
+            return await pressure.run(take, size=len(raw), is_gone=request.is_disconnected)
     except Unavailable:
         raise
     except ClientDisconnect:

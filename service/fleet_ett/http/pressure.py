@@ -14,9 +14,10 @@ import anyio
 import anyio.to_thread
 
 from fleet_ett.errors import Busy, Invalid, TooLarge
+from fleet_ett.http.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     T = TypeVar("T")
 
@@ -40,8 +41,7 @@ class Pressure:
     ) -> None:
         self.bench = Bench()
         self._threads = anyio.CapacityLimiter(at_once)
-        self._most = at_once + waiting
-        self._inside = 0
+        self._turns = Turns(at_once=at_once, waiting=waiting)
         self._arriving = 0
         self._budget = bodies_bytes
 
@@ -91,16 +91,18 @@ class Pressure:
         msg = f"the body came too slowly: it has {FIRST_S} s and one more for each {SLOWEST} bytes, at most {READ_S} s"
         raise Invalid(msg)
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Do the work of a batch in a thread, in its turn. Raises `Busy` where too many wait already."""
-        if self._inside >= self._most:
-            msg = "too many batches wait to be stored"
-            raise Busy(msg, retry_after_s=RETRY_S)
-        self._inside += 1
-        try:
+    async def run(
+        self, work: Callable[[], T], *, size: int = 0, is_gone: Callable[[], Awaitable[bool]] | None = None
+    ) -> T:
+        """Do the work of a batch of `size` bytes in a thread, in its turn; not for a sender that is gone by then.
+
+        Raises `Busy` where it is nobody's turn any more, or too many wait already (see `turns.py`).
+        """
+        async with self._turns.turn(size):
+            if is_gone is not None and await is_gone():
+                msg = "the sender did not wait for its turn"
+                raise Busy(msg, retry_after_s=RETRY_S)
             return await anyio.to_thread.run_sync(work, limiter=self._threads)
-        finally:
-            self._inside -= 1
 
 
 class Bench:
