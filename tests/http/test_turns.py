@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fleet_ett.errors import Busy
+from fleet_ett.http import turns as module
 from fleet_ett.http.pressure import Pressure
 from fleet_ett.http.turns import BYTES_PER_S, Turns
 
@@ -74,11 +75,12 @@ def test_in_a_full_line_a_small_one_takes_the_place_of_the_last() -> None:
     run(test())
 
 
-def test_nobody_stands_in_line_for_ever() -> None:
+def test_nobody_stands_in_line_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is sent away, or goes, leaves no gap: the place is free again at the end."""
+    monkeypatch.setattr(module, "SHORTEST_S", 0.05)
 
     async def test() -> None:
-        turns = Turns(at_once=1, waiting=5, patience_s=0.05)
+        turns = Turns(at_once=1, waiting=5, answered_s=0)
         line = Line(turns)
         await line.come(("first", 0), ("gone", 9), ("slow", 9))
         line.tasks["gone"].cancel()
@@ -87,6 +89,22 @@ def test_nobody_stands_in_line_for_ever() -> None:
         assert ["first"] == await line.go_on()
         async with turns.turn(0):
             pass
+
+    run(test())
+
+
+def test_the_longer_a_turn_takes_the_shorter_one_stands_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the answer comes while the sender still waits for it: here, it would not."""
+    monkeypatch.setattr(module, "SHORTEST_S", 0.01)
+
+    async def test() -> None:
+        turns = Turns(at_once=1, waiting=5, answered_s=3600)
+        turns._work_s = 3600
+        line = Line(turns)
+        await line.come(("first", 0), ("second", 0))
+        await asyncio.wait([line.tasks["second"]])
+        assert ["second"] == line.busy
+        assert ["first"] == await line.go_on()
 
     run(test())
 

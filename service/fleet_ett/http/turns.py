@@ -20,77 +20,82 @@ from fleet_ett.errors import Busy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-PATIENCE_S = 10.0  # in line; an agent gives a request up after 30 s
+ANSWERED_S = 20.0  # from the line to the answer; an agent gives a request up after 30 s
+SHORTEST_S = 0.5  # in line, however long the work takes
 BYTES_PER_S = 1024  # a body of so many bytes stands where one stands that came a second later
 LONGEST_S = 5.0
 RETRY_S = 2
 
 
-@dataclass(order=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Waiting:
-    due: float
-    number: int
-    called: anyio.Event = field(default_factory=anyio.Event, compare=False)
-    has_turn: bool = field(default=False, compare=False)
+    called: anyio.Event = field(default_factory=anyio.Event)
+    has_turn: bool = False
 
 
 class Turns:
     """`at_once` places and a line of at most `waiting`. Lives in one event loop."""
 
-    def __init__(self, *, at_once: int, waiting: int, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, *, at_once: int, waiting: int, answered_s: float = ANSWERED_S) -> None:
         self._free = at_once
         self._most = waiting
-        self._patience_s = patience_s
-        self._line: list[_Waiting] = []
+        self._answered_s = answered_s
+        self._work_s = 0.0  # how long a turn takes, of late
+        self._line: list[tuple[float, int, _Waiting]] = []  # a heap: whose turn is next, when it came
         self._number = count()
 
     @asynccontextmanager
     async def turn(self, size: int) -> AsyncIterator[None]:
         """A place for the time of the block; `size` (bytes) is what is to be done in it.
 
-        Raises `Busy` where the line is full of those that stand before it, or moves too slowly.
+        Raises `Busy` where the line is full of those that stand before it, or moves so slowly that the sender would not
+        wait for the answer.
         """
         if self._free:
             self._free -= 1
         else:
             await self._wait(size)
+        began = anyio.current_time()
         try:
             yield
         finally:
+            self._work_s += (anyio.current_time() - began - self._work_s) / 8
             self._pass_on()
 
     async def _wait(self, size: int) -> None:
-        own = _Waiting(anyio.current_time() + min(size / BYTES_PER_S, LONGEST_S), next(self._number))
+        own = _Waiting()
+        place = (anyio.current_time() + min(size / BYTES_PER_S, LONGEST_S), next(self._number), own)
         if len(self._line) >= self._most:
-            self._send_away_the_last(own)
-        heapq.heappush(self._line, own)
+            self._send_away_the_last(place)
+        heapq.heappush(self._line, place)
         try:
-            with anyio.move_on_after(self._patience_s):
+            with anyio.move_on_after(max(self._answered_s - self._work_s, SHORTEST_S)):
                 await own.called.wait()
         except BaseException:
             if own.has_turn:
                 self._pass_on()
+            else:
+                self._leave(place)
             raise
-        finally:
-            self._leave(own)
         if not own.has_turn:
+            self._leave(place)
             raise _busy()
 
-    def _send_away_the_last(self, newcomer: _Waiting) -> None:
+    def _send_away_the_last(self, newcomer: tuple[float, int, _Waiting]) -> None:
         last = max(self._line, default=newcomer)
         if last <= newcomer:
             raise _busy()
         self._leave(last)
-        last.called.set()
+        last[2].called.set()
 
-    def _leave(self, one: _Waiting) -> None:
-        if one in self._line:
-            self._line.remove(one)
+    def _leave(self, place: tuple[float, int, _Waiting]) -> None:
+        if place in self._line:
+            self._line.remove(place)
             heapq.heapify(self._line)
 
     def _pass_on(self) -> None:
         if self._line:
-            following = heapq.heappop(self._line)
+            _, _, following = heapq.heappop(self._line)
             following.has_turn = True
             following.called.set()
         else:
