@@ -8,13 +8,20 @@ smaller offset (accounting.md, section 9).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ett_collector.wire import Event, canonical
 from fleet_ett.core.steps import StepBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -63,42 +70,34 @@ def unique(items: Iterable[Event | StepBatch]) -> Delivered:
 
 
 def _separable(batches: list[StepBatch], events: list[Event]) -> tuple[list[StepBatch], list[Event]]:
-    """Batches whose identities cannot repeat, and the rest as single events."""
-    ranges: dict[str, list[tuple[int, int, int]]] = {}
+    """Batches without an identity that is anywhere twice, and the rest as single events.
+
+    The ranks of a node share its agent's numbers: their batches lie within each other and repeat nothing.
+    """
+    places: dict[str, list[int]] = {}
     for i, batch in enumerate(batches):
-        seq = batch.seq
-        rising = bool((seq[1:] > seq[:-1]).all())
-        low, high = int(seq.min()), int(seq.max())
-        ranges.setdefault(batch.incarnation, []).append((low, high if rising else low - 1, i))
+        places.setdefault(batch.incarnation, []).append(i)
+    single: dict[str, list[int]] = {}
+    for event in events:
+        if event.incarnation in places:
+            single.setdefault(event.incarnation, []).append(event.seq)
     mixed: set[int] = set()
-    for spans in ranges.values():
-        spans.sort()
-        reach, holder = -1, -1
-        for low, high, i in spans:
-            end = high
-            if high < low:  # not in order: the batch may hold an identity twice
-                mixed.add(i)
-                end = int(batches[i].seq.max())
-            if low <= reach:
-                mixed.update((i, holder))
-            if end > reach:
-                reach, holder = end, i
-    _single_events(batches, ranges, events, mixed)
-    rows = [event for i in mixed for event in batches[i].events()]
+    for incarnation, own in places.items():
+        alone = np.array(single.get(incarnation, ()), dtype=np.int64)
+        twice = _twice([batches[i].seq for i in own], alone)
+        if len(twice):
+            mixed.update(i for i in own if np.isin(batches[i].seq, twice).any())
+    rows = [event for i in sorted(mixed) for event in batches[i].events()]
     return [batch for i, batch in enumerate(batches) if i not in mixed], rows
 
 
-def _single_events(
-    batches: list[StepBatch],
-    ranges: dict[str, list[tuple[int, int, int]]],
-    events: list[Event],
-    mixed: set[int],
-) -> None:
-    """Mark the batches in whose range of identities a single event lies."""
-    for event in events:
-        for low, _, i in ranges.get(event.incarnation, ()):
-            if low <= event.seq and i not in mixed:
-                seq = batches[i].seq
-                at = int(seq.searchsorted(event.seq))
-                if at < len(seq) and int(seq[at]) == event.seq:
-                    mixed.add(i)
+def _twice(columns: list[Ints], alone: Ints) -> Ints:
+    """The numbers that stand twice in the columns, or in one and in `alone`."""
+    columns.sort(key=lambda seq: int(seq[0]))
+    rising = all(bool((seq[1:] > seq[:-1]).all()) for seq in columns)
+    if rising and all(seq[-1] < after[0] for seq, after in pairwise(columns)):  # nothing to be sorted
+        places = (np.minimum(seq.searchsorted(alone), len(seq) - 1) for seq in columns)
+        return np.concatenate([alone[seq[at] == alone] for seq, at in zip(columns, places, strict=True)])
+    ordered = np.sort(np.concatenate([*columns, alone]), kind="stable")
+    twice: Ints = ordered[1:][ordered[1:] == ordered[:-1]]
+    return twice
