@@ -25,11 +25,13 @@ from fleet_ett.http.errors import install_errors
 from fleet_ett.http.job_paths import JobPaths
 from fleet_ett.http.openapi import DESCRIPTION, install_openapi
 from fleet_ett.http.pressure import Pressure
+from fleet_ett.http.probe import Probe
 from fleet_ett.metrics.exporter import Page
 from fleet_ett.postgres.audit import AuditLog
 from fleet_ett.postgres.claims import PostgresClaims
 from fleet_ett.postgres.queries_metrics import read_readings
-from fleet_ett.postgres.reads import open_books, read_migration
+from fleet_ett.postgres.readiness import check_ready
+from fleet_ett.postgres.reads import open_books
 from fleet_ett.postgres.shards.claims import FleetClaims
 from fleet_ett.postgres.shards.reads import list_away, open_fleet_books, read_fleet_readings
 from fleet_ett.postgres.shards.store import FleetStore
@@ -75,17 +77,15 @@ def create_app(settings: Settings, engine: Engine, fleet: Fleet | None = None) -
     store: PostgresStore | FleetStore
     if fleet is None:
         app.state.open_books = partial(open_books, engine, policy_of(settings))
-        app.state.list_away = list
         app.state.expose_metrics = Page(partial(read_readings, engine))
         app.state.claims = PostgresClaims(engine, tokens.clusters)
         store = PostgresStore(engine)
     else:
         app.state.open_books = partial(open_fleet_books, fleet, policy_of(settings))
-        app.state.list_away = partial(list_away, fleet)
         app.state.expose_metrics = Page(partial(read_fleet_readings, fleet))
         app.state.claims = FleetClaims(fleet, tokens.clusters)
         store = FleetStore(fleet)
-    app.state.read_migration = partial(read_migration, engine)
+    app.state.ready = Probe(partial(_check_all, engine, fleet))
     app.state.store = store
     app.state.count_rejected = store.count_rejected
     app.state.note = note = AuditLog(engine)
@@ -98,3 +98,8 @@ def create_app(settings: Settings, engine: Engine, fleet: Fleet | None = None) -
     install_errors(app)
     install_openapi(app)
     return app
+
+
+def _check_all(engine: Engine, fleet: Fleet | None) -> tuple[str, list[str]]:
+    """The migration, and what is wrong with some of several servers. Raises `Unavailable`."""
+    return check_ready(engine), [] if fleet is None else list_away(fleet)

@@ -18,7 +18,7 @@ from fleet_ett.core.policy import Policy
 from fleet_ett.errors import EttError, NotFound
 from fleet_ett.postgres import jobs_due, maintenance, rollups
 from fleet_ett.postgres.job_books import JobBooks
-from fleet_ett.postgres.pool import is_transient, transaction
+from fleet_ett.postgres.pool import LONG_S, is_transient, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def book_job(engine: Engine, policy: Policy, job_id: int, *, clock: Callable[[],
     now, began = clock(), time.monotonic_ns()
     job = None
     try:
-        with transaction(engine) as conn:
+        with transaction(engine, answer_s=LONG_S) as conn:
             job = jobs_due.hold_job(conn, job_id, now=now)
             if job is None:
                 return False
@@ -102,7 +102,7 @@ def rebuild(engine: Engine, policy: Policy, *, job: str | None = None, as_of: in
         now = time.time_ns() if as_of is None else as_of
         name = None
         try:
-            with transaction(engine) as conn:
+            with transaction(engine, answer_s=LONG_S) as conn:
                 name = jobs_due.wait_for_job(conn, job_id)
                 jobs_due.take_marks(conn, job_id, before=policy.before_ns, after=_reach(policy))
                 maintenance.drop_books(conn, job_id)

@@ -128,7 +128,7 @@ def test_a_locked_table_is_told_as_busy(
     engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No request hangs beyond its time: 503 with Retry-After, never 500."""
-    monkeypatch.setattr(store_module, "TIMEOUTS", "SET LOCAL lock_timeout = '100ms'")
+    monkeypatch.setattr(store_module, "ALONE", "SET LOCAL lock_timeout = '100ms'")
     config = uvicorn.Config(create_app(Settings(), engine), port=0, log_config=None, lifespan="off")
     agent = Agent()
     agent.say("heartbeat", ts=START)

@@ -87,7 +87,7 @@ def test_a_lock_is_no_reason_to_leave_a_server_alone(
     service: FleetService, urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One sender waits in vain; the server takes what others send."""
-    monkeypatch.setattr(store_module, "TIMEOUTS", "SET LOCAL lock_timeout = '100ms'")
+    monkeypatch.setattr(store_module, "ALONE", "SET LOCAL lock_timeout = '100ms'")
     assert 200 == post(service, [phase(JOBS[1], 0)]).status_code
     with psycopg.connect(urls[2].replace("+psycopg", "")) as other:
         other.execute("SELECT FROM sources FOR UPDATE")

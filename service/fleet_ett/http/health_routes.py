@@ -10,13 +10,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from fleet_ett import __version__
-from fleet_ett.errors import Unavailable
 from fleet_ett.http.door import grant_of
 from fleet_ett.http.openapi import PROBLEMS
 from fleet_ett.http.schemas import Health, Readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from fleet_ett.http.probe import Probe
 
 router = APIRouter()
 LINKS = {
@@ -51,25 +52,20 @@ def get_root(request: Request) -> Response:
 
 
 @router.get("/healthz", response_model=Health, tags=["service"], summary="Liveness")
-def get_health() -> Health:
-    """The process lives. It asks nobody else: a database that is away must not restart the service."""
+async def get_health() -> Health:
+    """The process lives. It asks nobody else: a database that is away, or hangs, must not restart the service."""
     return Health(status="ok", version=__version__)
 
 
 @router.get("/readyz", response_model=Readiness, responses=PROBLEMS, tags=["service"], summary="Readiness")
-def get_readiness(request: Request) -> Readiness:
-    """The database answers and is at the newest migration; otherwise 503 that says which is not so.
+async def get_readiness(request: Request) -> Readiness:
+    """The database is at the newest migration and takes writes, now; otherwise 503 that says what is not so.
 
     Of a fleet of several servers it is the home, and `away` tells what is wrong with others: their jobs' events get
     503, and so do questions about all jobs.
     """
-    read = cast("Callable[[], tuple[str | None, str | None]]", request.app.state.read_migration)
-    current, head = read()
-    if current != head:
-        msg = f"the database is at migration {current or 'none'}, the service needs {head}: run fleet-ett migrate"
-        raise Unavailable(msg)
-    away = cast("Callable[[], list[str]]", request.app.state.list_away)()
-    return Readiness(status="partly" if away else "ready", migration=current, head=head, away=away)
+    current, away = await cast("Probe[tuple[str, list[str]]]", request.app.state.ready)()
+    return Readiness(status="partly" if away else "ready", migration=current, head=current, away=away)
 
 
 @router.get(

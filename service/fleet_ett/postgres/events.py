@@ -15,6 +15,7 @@ from sqlalchemy import text
 
 from fleet_ett.postgres.block_rows import SIGNATURE, TRAILER
 from fleet_ett.postgres.event_rows import COLUMNS
+from fleet_ett.postgres.pool import driver_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -112,7 +113,7 @@ def copy_events(conn: Connection, rows: Iterable[Row]) -> None:
     """Write rows that are known to be new. The partitions of their days must be there."""
     driver = conn.connection.driver_connection
     assert driver is not None
-    with driver.cursor() as cursor, cursor.copy(_COPY) as copy:
+    with driver_errors(), driver.cursor() as cursor, cursor.copy(_COPY) as copy:
         copy.set_types(list(COLUMNS.values()))
         for row in rows:
             copy.write_row(row)
@@ -122,7 +123,7 @@ def copy_packed(conn: Connection, packed: Sequence[bytes]) -> None:
     """Write rows of `block_rows.pack` that are known to be new. The partitions of their days must be there."""
     driver = conn.connection.driver_connection
     assert driver is not None
-    with driver.cursor() as cursor, cursor.copy(_COPY) as copy:
+    with driver_errors(), driver.cursor() as cursor, cursor.copy(_COPY) as copy:
         copy.write(b"".join((SIGNATURE, *packed, TRAILER)))
 
 

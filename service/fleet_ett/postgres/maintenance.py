@@ -15,7 +15,7 @@ from fleet_ett.errors import Unavailable
 from fleet_ett.postgres import partitions, rollups
 from fleet_ett.postgres.audit import prune_audit
 from fleet_ett.postgres.ledgers import DERIVED
-from fleet_ett.postgres.pool import transaction
+from fleet_ett.postgres.pool import LONG_S, transaction
 from fleet_ett.postgres.quarantine import prune_quarantine
 from fleet_ett.postgres.tables import incidents
 
@@ -47,9 +47,9 @@ def maintain(engine: Engine, *, retention_days: int, now: int) -> None:
 
     `retention_days` 0 keeps raw events for ever.
     """
-    with transaction(engine) as conn:
+    with transaction(engine, answer_s=LONG_S) as conn:
         partitions.add_partitions(conn, partitions.days_ahead(now), now=now)
-    with transaction(engine) as conn:
+    with transaction(engine, answer_s=LONG_S) as conn:
         prune_quarantine(conn, now=now)
         prune_audit(conn, now=now)
     if retention_days:
@@ -61,13 +61,13 @@ def drop_old_events(engine: Engine, *, keep_ns: int, now: int) -> list[str]:
 
     From then on events of that time are refused. The books stay.
     """
-    with transaction(engine) as conn:
+    with transaction(engine, answer_s=LONG_S) as conn:
         wanted = (now - keep_ns) // DAY_NS * DAY_NS
         needed = [conn.execute(_NEEDED, {"horizon": wanted}).scalar(), conn.execute(_WAITING).scalar()]
         # a day before an attempt: faults and heartbeats of its nodes
         horizon = min([wanted, *(stamp // DAY_NS * DAY_NS - DAY_NS for stamp in needed if stamp is not None)])
         horizon = conn.execute(_RAISE, {"horizon": max(horizon, 0)}).scalar_one()
-    with transaction(engine) as conn:
+    with transaction(engine, answer_s=LONG_S) as conn:
         old = [name for name, (_, high) in partitions.partitions(conn).items() if high <= horizon]
     dropped = []
     try:
@@ -81,7 +81,7 @@ def drop_old_events(engine: Engine, *, keep_ns: int, now: int) -> list[str]:
 
 
 def _drop(engine: Engine, name: str) -> bool:
-    with transaction(engine) as conn:
+    with transaction(engine, answer_s=LONG_S) as conn:
         conn.exec_driver_sql(LOCKS)
         conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": partitions.LOCK})
         if name not in partitions.partitions(conn):

@@ -6,6 +6,7 @@ fails leaves nothing behind.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from fleet_ett.errors import EttError, Invalid, Unavailable
-from fleet_ett.postgres.pool import open_pool
+from fleet_ett.postgres.pool import UNBOUNDED_S, open_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,11 +44,32 @@ def downgrade(url: str, revision: str) -> str:
     return _run(url, lambda config: command.downgrade(config, revision))
 
 
+@cache
 def newest_revision() -> str:
     """The revision that this version of the code expects."""
     head = ScriptDirectory.from_config(_config()).get_current_head()
     assert head is not None
     return head
+
+
+def check_revision(current: str | None) -> None:
+    """Raises `Unavailable` where a database at `current` is older or newer than this version, saying what to do."""
+    head = newest_revision()
+    if current == head:
+        return
+    if current is None or current in _known_revisions():
+        msg = f"the database is at migration {current or 'none'}, the service needs {head}: run fleet-ett migrate"
+    else:
+        msg = (
+            f"the database is at migration {current}, which this version of the service does not know (its newest is "
+            f"{head}): run the newer version of fleet-ett"
+        )
+    raise Unavailable(msg)
+
+
+@cache
+def _known_revisions() -> frozenset[str]:
+    return frozenset(one.revision for one in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
 def current_revision(conn: Connection) -> str | None:
@@ -56,10 +78,13 @@ def current_revision(conn: Connection) -> str | None:
 
 
 def _run(url: str, act: Callable[[Config], None]) -> str:
-    engine = open_pool(url, size=1)
+    engine = open_pool(url, size=1, answer_s=UNBOUNDED_S)
     try:
         with engine.begin() as conn:
             _check_server(conn)
+            current = current_revision(conn)
+            if current is not None and current not in _known_revisions():
+                check_revision(current)
             conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
             config = _config()
             config.attributes["connection"] = conn

@@ -6,9 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
-from sqlalchemy.exc import ProgrammingError
 
-from fleet_ett.errors import Unavailable
 from fleet_ett.postgres import (
     queries_fleet,
     queries_goodput,
@@ -18,8 +16,7 @@ from fleet_ett.postgres import (
     queries_timeline,
     queries_work,
 )
-from fleet_ett.postgres.migrate import current_revision, newest_revision
-from fleet_ett.postgres.pool import told_unavailable
+from fleet_ett.postgres.pool import bound, told_unavailable
 from fleet_ett.postgres.tables import owners
 
 if TYPE_CHECKING:
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 
 # A question that takes longer is given up, before the questions of others starve.
 STATEMENT_TIMEOUT_S = 60
-SCHEMA_MISSING = ("42P01", "42703", "3F000")  # no such table, column, schema
+GRACE_S = 5  # for the server to say so
 
 
 class PostgresReads:
@@ -119,18 +116,7 @@ def open_books(engine: Engine, policy: Policy) -> Iterator[PostgresReads]:
 def snapshot(engine: Engine) -> Iterator[Connection]:
     """A read-only connection on which every statement sees the same instant. Raises `Unavailable`, `Busy`."""
     options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-    try:
-        with told_unavailable(), engine.connect().execution_options(**options) as conn, conn.begin():
-            conn.exec_driver_sql(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'")
-            yield conn
-    except ProgrammingError as error:
-        if getattr(error.orig, "sqlstate", None) not in SCHEMA_MISSING:
-            raise
-        msg = "the database is not at the newest migration: run fleet-ett migrate"
-        raise Unavailable(msg) from error
-
-
-def read_migration(engine: Engine) -> tuple[str | None, str]:
-    """The migration that the database is at, and the one that this version expects."""
-    with told_unavailable(), engine.connect() as conn:
-        return current_revision(conn), newest_revision()
+    with told_unavailable(), engine.connect().execution_options(**options) as conn, conn.begin():
+        bound(conn, STATEMENT_TIMEOUT_S + GRACE_S)
+        conn.exec_driver_sql(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'")
+        yield conn

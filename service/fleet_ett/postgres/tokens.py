@@ -6,13 +6,11 @@ again only where it did.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import insert, select, update
-from sqlalchemy.exc import ProgrammingError
 
 from fleet_ett.access import Grant, StoredToken
 from fleet_ett.errors import NotFound, Unavailable
@@ -20,11 +18,10 @@ from fleet_ett.postgres.pool import transaction
 from fleet_ett.postgres.tables import token_changes, tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sqlalchemy import Connection, Engine, Row
 
 AGAIN_S = 1.0  # after the database could not be asked
+ANSWER_S = 5.0  # every request waits for this one
 
 
 class PostgresTokens:
@@ -72,7 +69,7 @@ class PostgresTokens:
         return self._clusters
 
     def _read(self) -> None:
-        with _reading(self._engine) as conn:
+        with transaction(self._engine, answer_s=ANSWER_S) as conn:
             version = conn.scalar(select(token_changes.c.version))
             if version == self._version:
                 return
@@ -81,19 +78,6 @@ class PostgresTokens:
             name for one in known.values() if one.revoked_ns is None for name in one.grant.clusters
         )
         self._known, self._version = known, version
-
-
-@contextmanager
-def _reading(engine: Engine) -> Iterator[Connection]:
-    """A transaction that says so where the tables are not there yet."""
-    try:
-        with transaction(engine) as conn:
-            yield conn
-    except ProgrammingError as error:
-        if getattr(error.orig, "sqlstate", None) != "42P01":
-            raise
-        msg = "the database is not at the newest migration: run fleet-ett migrate"
-        raise Unavailable(msg) from error
 
 
 def add_token(conn: Connection, token: StoredToken) -> None:

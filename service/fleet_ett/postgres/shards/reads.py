@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from fleet_ett.errors import EttError, Unavailable
 from fleet_ett.postgres.queries_metrics import read_readings
-from fleet_ett.postgres.reads import PostgresReads, read_migration, snapshot
+from fleet_ett.postgres.readiness import check_ready
+from fleet_ett.postgres.reads import PostgresReads, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -111,9 +112,7 @@ def list_away(fleet: Fleet) -> list[str]:
     for server in fleet.servers:
         try:
             with server.asked() as engine:
-                current, head = read_migration(engine)
-            if current != head:
-                away.append(f"{server.name} is at migration {current or 'none'}: run fleet-ett migrate")
+                check_ready(engine)
         except EttError as error:
             away.append(error.message)
     if len(away) == len(fleet.servers):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError, ProgrammingError
+from sqlalchemy.exc import DBAPIError
 
 from fleet_ett.errors import Busy, Invalid, Unavailable
 from fleet_ett.pieces import server_of
@@ -149,7 +149,7 @@ def refuse_alone(engine: Engine) -> None:
     try:
         with transaction(engine) as conn:
             member = read_member(conn)
-    except (Unavailable, ProgrammingError):
+    except Unavailable:
         return
     if member is not None:
         msg = f"this database is {_told(member)}: set ETT_DATABASE_URL to its home and ETT_SHARD_URLS to its servers"

@@ -12,7 +12,7 @@ from sqlalchemy import make_url, text
 
 from fleet_ett.errors import Invalid, Unavailable
 from fleet_ett.postgres.migrate import migrate
-from fleet_ett.postgres.pool import open_pool, transaction
+from fleet_ett.postgres.pool import UNBOUNDED_S, open_pool, transaction
 from fleet_ett.postgres.shards.schema import IDS, MOST_SERVERS, foreign_server, joined_schema
 from fleet_ett.postgres.shards.servers import Member, read_member
 
@@ -93,7 +93,7 @@ def statements(urls: Sequence[str], *, shown: bool) -> Iterator[str]:
 def _claim(url: str, number: int | None, total: int, *, fleet: str | None) -> _Found:
     """Have a database know which one it is; it must be that already, or empty."""
     name = "the home" if number is None else f"server {number} of {total}"
-    engine = open_pool(url, size=1)
+    engine = open_pool(url, size=1, answer_s=UNBOUNDED_S)
     try:
         with transaction(engine) as conn:
             conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
@@ -129,7 +129,7 @@ def _number(conn: Connection, number: int) -> None:
 
 
 def _join(home: str, urls: Sequence[str]) -> None:
-    engine = open_pool(home, size=1)
+    engine = open_pool(home, size=1, answer_s=UNBOUNDED_S)
     try:
         with transaction(engine) as conn:
             conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
