@@ -83,6 +83,10 @@ bench-freshness: .venv-bench/bench.stamp ## from an acknowledged batch to its jo
 bench-readers: .venv-bench/bench.stamp ## how long readers of 10,000 jobs of 30 days wait, over HTTP (minutes to fill)
 	.venv-bench/bin/python -m tests.bench.readers
 
+.PHONY: bench-fleet
+bench-fleet: .venv-bench/bench.stamp ## all that a large fleet asks for, as one table with goals (an hour, and the machine alone)
+	.venv-bench/bin/python -m tests.bench.fleet
+
 .PHONY: clean
 clean: ## remove the environments and caches
 	rm -rf .venv .venv-audit .venv-bench .venv-lock .venv-torch build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -157,6 +157,7 @@ def report(found: list[tuple[str, float, float, int]]) -> None:
         missed += most > goal
         print(f"{half:8.1f} {most:8.1f} {goal:5}{'!' if most > goal else ' '} {size:8}  {name}")
     print(f"\n{len(found) - missed} of {len(found)} questions within the goal")
+    print(f"beyond the goal: {missed}")
 
 
 def main() -> None:
