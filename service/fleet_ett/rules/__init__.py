@@ -1,0 +1,1 @@
+"""Recording and alert rules for Prometheus, rendered from one file of objectives. Pure but for `command.py`."""
