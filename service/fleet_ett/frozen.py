@@ -6,20 +6,21 @@ events of the attempt, so it is booked from the summary alone.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fleet_ett.core.segments import Segments
-from fleet_ett.core.summary import AttemptSummary, book
+from fleet_ett.core.summary import book
 from fleet_ett.core.taxonomy import GAP
 
 if TYPE_CHECKING:
     from fleet_ett.core.ledger import Link
     from fleet_ett.core.policy import Policy
     from fleet_ett.core.segments import Label
-    from fleet_ett.core.summary import Pair
+    from fleet_ett.core.summary import AttemptSummary, Pair
 
 HEADING = "gap"
 
@@ -30,7 +31,7 @@ def with_gap(summary: AttemptSummary, link: Link, policy: Policy) -> tuple[Attem
     label = (HEADING, GAP, phase.owner, False)
     end = summary.start + summary.wall_ns - summary.gap[0]
     until = end if link.next_start is None else max(link.next_start, end)
-    told = AttemptSummary.from_json(summary.to_json())
+    told = deepcopy(summary)
     told.wall_ns -= told.gap[0]
     told.gpu_ns -= told.gap[1]
     for pairs, name in (

@@ -74,19 +74,24 @@ class AttemptSummary:
     held_up_by: list[list[Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able form; `from_json` reads it back."""
-        return asdict(self)
+        """JSON-able form, which shares its dicts and lists with the summary; `from_json` reads it back."""
+        told = {name: getattr(self, name) for name in FIELDS}  # `asdict` would copy every pair
+        if self.failure is not None:
+            told["failure"] = asdict(self.failure)
+        return told
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AttemptSummary:
         """The summary that `to_json` wrote (unknown fields of newer versions are left aside)."""
-        known = {f.name for f in fields(cls)}
-        values = {name: value for name, value in data.items() if name in known}
+        values = {name: value for name, value in data.items() if name in FIELDS}
         if values.get("failure") is not None:
             failure = dict(values["failure"])
             failure["evidence"] = tuple(failure["evidence"])
             values["failure"] = Failure(**failure)
         return cls(**values)
+
+
+FIELDS = tuple(f.name for f in fields(AttemptSummary))
 
 
 def add_pair(pairs: dict[str, Pair], name: str, wall: int, gpu: int) -> None:
