@@ -9,23 +9,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import DBAPIError
 
-from fleet_ett.attribution import SECOND_NS, attribute_job
+from fleet_ett.attribution import SECOND_NS, attribute_job, put_in_order
 from fleet_ett.core.policy import Policy
 from fleet_ett.errors import EttError, NotFound
 from fleet_ett.postgres import jobs_due, maintenance, rollups
-from fleet_ett.postgres.job_books import JobBooks
+from fleet_ett.postgres.bookings import Bookings, take_marks
+from fleet_ett.postgres.jobs_due import Retry, give_up
 from fleet_ett.postgres.pool import LONG_S, is_transient, transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from sqlalchemy import Engine
 
+    from fleet_ett.postgres.job_books import JobBooks
     from fleet_ett.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -34,8 +37,9 @@ IDLE_S = 0.25  # between two looks when nothing is to be done
 AWAY_S = 1.0  # between two tries when the database is away
 AT_ONCE = 50  # jobs that one look hands out
 STOP_S = 10.0
-# A job that takes long to book is booked less often: at most a fifth of a worker's time is one job's.
-PACE = 4
+# No job is booked more often than this; one that takes long less often: a fifth of a worker's time is one job's.
+PACE_NS = SECOND_NS
+PACE = 5
 LONGEST_PACE_NS = 30 * SECOND_NS
 RETRY_NS = 60 * SECOND_NS  # a job that cannot be booked, when new events come
 RETRY_ANYWAY_NS = 600 * SECOND_NS
@@ -50,40 +54,69 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def book_due_jobs(engine: Engine, policy: Policy, *, clock: Callable[[], int] = time.time_ns) -> int:
-    """Book every job that has to be; returns how many were. `clock` tells the time in ns.
+    """Book jobs that have to be, those first that wait the longest; returns how many were. `clock`: the time in ns.
 
     Raises `Unavailable` when the database is away. A job that cannot be booked is noted and passed by.
     """
     with transaction(engine) as conn:
-        jobs_due.spread_node_marks(conn, after=_reach(policy))
+        jobs_due.spread_node_marks(conn, after=max(policy.after_ns, policy.lateness_ns))
         waiting = jobs_due.due_jobs(conn, now=clock(), most=AT_ONCE)
-    return sum(book_job(engine, policy, job_id, clock=clock) for job_id in waiting)
+    return book_jobs(engine, policy, waiting, clock=clock) if waiting else 0
 
 
-def book_job(engine: Engine, policy: Policy, job_id: int, *, clock: Callable[[], int] = time.time_ns) -> bool:
-    """Book one job if it has to be and nobody else does; whether it was.
+def book_jobs(
+    engine: Engine, policy: Policy, job_ids: Sequence[int], *, clock: Callable[[], int] = time.time_ns
+) -> int:
+    """Book those of the jobs that have to be and that nobody else books; returns how many.
 
-    The books change as a whole or not at all. Raises `Unavailable` when the database is away.
+    The books of each change as a whole or not at all. Raises `Unavailable` when the database is away.
     """
     now, began = clock(), time.monotonic_ns()
-    job = None
     try:
         with transaction(engine, answer_s=LONG_S) as conn:
-            job = jobs_due.hold_job(conn, job_id, now=now)
-            if job is None:
-                return False
-            jobs_due.take_marks(conn, job_id, before=policy.before_ns, after=_reach(policy))
-            attribute_job(JobBooks(conn, job_id, job, policy), now=now, policy=policy)
-            cost = time.monotonic_ns() - began
-            jobs_due.pace_job(conn, job_id, not_before=now + cost + min(PACE * cost, LONGEST_PACE_NS))
+            bookings = Bookings.hold(conn, policy, job_ids, now=now)
+            failed = _book_held(bookings, now=now, policy=policy)
+            cost = (time.monotonic_ns() - began) // max(len(bookings.jobs), 1)
+            bookings.write(not_before=now + min(max(PACE * cost, PACE_NS), LONGEST_PACE_NS))
+            return len(bookings.jobs) + len(failed)
     except EttError:
         raise
     except Exception as error:
         if isinstance(error, DBAPIError) and is_transient(error):
             raise
-        log.exception("job %r could not be booked", job)
-        _note_error(engine, policy, job_id, error, now=now)
-    return True
+        if len(job_ids) > 1:  # the database refused what one of them would write
+            return sum(book_jobs(engine, policy, [job_id], clock=clock) for job_id in job_ids)
+        log.exception("job %r could not be booked", job_ids[0])
+        _note_error(engine, policy, job_ids[0], error, now=now)
+        return 1
+
+
+def _book_held(bookings: Bookings, *, now: int, policy: Policy) -> list[str]:
+    """Work out the books of held jobs; returns the keys of those that could not be booked, which say why."""
+    failed: list[str] = []
+    bookings.read_own()
+    plans = []
+    for job in list(bookings.jobs):
+        with _noting(bookings, job, failed, now):
+            plans.append((job, put_in_order(job, now=now)))
+    bookings.read_near(plans, now=now)
+    for job, plan in plans:
+        with _noting(bookings, job, failed, now):
+            attribute_job(job, plan, now=now, policy=policy)
+    return failed
+
+
+@contextmanager
+def _noting(bookings: Bookings, job: JobBooks, failed: list[str], now: int) -> Iterator[None]:
+    """Note an error of one job's books with that job. An error of the database is everybody's."""
+    try:
+        yield
+    except (EttError, DBAPIError):
+        raise
+    except Exception as error:
+        log.exception("job %r could not be booked", job.job)
+        failed.append(job.job)
+        bookings.give_up(job, Retry(_told(error), now + RETRY_ANYWAY_NS, now + RETRY_NS))
 
 
 def rebuild(engine: Engine, policy: Policy, *, job: str | None = None, as_of: int | None = None) -> int:
@@ -98,15 +131,19 @@ def rebuild(engine: Engine, policy: Policy, *, job: str | None = None, as_of: in
         msg = f"there is no job {job!r}"
         raise NotFound(msg)
     failed = []
-    for job_id in chosen:
+    for job_id, name in chosen.items():
         now = time.time_ns() if as_of is None else as_of
-        name = None
         try:
             with transaction(engine, answer_s=LONG_S) as conn:
-                name = jobs_due.wait_for_job(conn, job_id)
-                jobs_due.take_marks(conn, job_id, before=policy.before_ns, after=_reach(policy))
+                jobs_due.hold_jobs(conn, [job_id], now=None)
                 maintenance.drop_books(conn, job_id)
-                attribute_job(JobBooks(conn, job_id, name, policy), now=now, policy=policy)
+                bookings = Bookings.hold(conn, policy, [job_id], now=None)
+                bookings.read_own()
+                for one in bookings.jobs:
+                    plan = put_in_order(one, now=now)
+                    bookings.read_near([(one, plan)], now=now)
+                    attribute_job(one, plan, now=now, policy=policy)
+                bookings.write(not_before=0)
         except EttError:
             raise
         except Exception as error:
@@ -177,20 +214,15 @@ class Workers:
             self._stopping.wait(pause)
 
 
-def _reach(policy: Policy) -> int:
-    """How long after an attempt's end something said of its nodes still concerns it (ns)."""
-    return max(policy.after_ns, policy.lateness_ns)
+def _told(error: Exception) -> str:
+    """An error in characters that the database can hold."""
+    said = f"{type(error).__name__}: {error}"[:MAX_ERROR]
+    return said.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def _note_error(engine: Engine, policy: Policy, job_id: int, error: Exception, *, now: int) -> None:
     """Show what went wrong beside the job's last good books, and do not try again at once."""
-    said = (
-        f"{type(error).__name__}: {error}"[:MAX_ERROR]
-        .replace("\0", "\ufffd")
-        .encode(errors="replace")
-        .decode()
-    )
     with transaction(engine) as conn:
-        jobs_due.wait_for_job(conn, job_id)
-        jobs_due.take_marks(conn, job_id, before=policy.before_ns, after=_reach(policy))
-        jobs_due.note_error(conn, job_id, said, due=now + RETRY_ANYWAY_NS, not_before=now + RETRY_NS)
+        jobs_due.hold_jobs(conn, [job_id], now=None)
+        marked = take_marks(conn, [job_id], policy)
+        give_up(conn, job_id, marked[job_id], Retry(_told(error), now + RETRY_ANYWAY_NS, now + RETRY_NS))

@@ -87,7 +87,12 @@ def deliver(engine: Engine, events: list[Event], *, now: int, as_of: int) -> Non
 def shown(ledger: Ledger) -> dict[str, Any]:
     """A job's books as plain values."""
     return {
-        "summary": plain(ledger.summary.to_json()),
+        "summary": plain(ledger.summary.sums_to_json()),
+        "incidents": [
+            (i.index, i.at, i.outcome, i.cause, i.component, list(i.evidence), i.stall_ns, i.gap_ns, i.restart_ns,
+             i.replay_ns, i.gpu_ns, i.detection_ns, i.rolled_back_to, i.replayed_steps)
+            for i in ledger.summary.incidents
+        ],
         "attempts": [plain(books.summary.to_json()) for books in ledger.attempts],
         "carries": [plain(books.carry.to_json()) for books in ledger.attempts],
         "cells": sorted(
@@ -119,6 +124,8 @@ def stored(engine: Engine) -> dict[str, dict[str, Any]]:
         "segments": "SELECT a.index, t.start_ns, t.end_ns, heading, phase, component, rank, node, repeated, t.gpus,"
         " settled FROM segments t",
         "held": "SELECT a.index, hour_ns, node, rank, wall_ns, gpu_ns FROM held_up t",
+        "incidents": "SELECT a.index, at_ns, t.outcome, cause, component, evidence, stall_ns, gap_ns, restart_ns,"
+        " replay_ns, t.gpu_ns, detection_ns, rolled_back_to, replayed_steps FROM incidents t",
         "work": "SELECT a.index, phase, work_key, t.start_ns, wall_ns, gpu_ns, seen_in_job FROM work t",
     }
     out: dict[str, dict[str, Any]] = {}

@@ -19,7 +19,8 @@ from fleet_ett.core.booking import Unbalanced
 from fleet_ett.core.deliveries import Deliveries
 from fleet_ett.core.goodput import Goodput, goodput
 from fleet_ett.core.identity import unique
-from fleet_ett.core.job import Incident, JobMeta, JobSummary, assemble, job_meta
+from fleet_ett.core.incidents import Incident
+from fleet_ett.core.job import JobMeta, JobSummary, assemble, job_meta
 from fleet_ett.core.link import Carry, Link
 from fleet_ett.core.policy import Policy
 
@@ -146,7 +147,7 @@ class Books:
             carry = booked[-1].carry
         meta = job_meta(self._deliveries.meta.get(job, []))
         summaries = [books.summary for books in booked]
-        return Ledger(job, assemble(job, meta, summaries, now=moment, policy=self.policy), booked)
+        return Ledger(job, assemble(job, meta, summaries, now=moment), booked)
 
     def _attempt(self, job: str, attempt: str, link: Link, now: int) -> AttemptBooks:
         digest = link.digest()

@@ -57,8 +57,12 @@ class Link:
 
     def digest(self) -> str:
         """Equal digests and equal events give equal books (a live attempt's grow with `now`)."""
-        told = [self.index, self.carry.to_json(), self.next_start, self.next_released]
-        return _digest(told)
+        return link_digest(self.index, self.carry.digest(), self.next_start, released=self.next_released)
+
+
+def link_digest(index: int, carry_digest: str, next_start: int | None, *, released: bool) -> str:
+    """The digest of the link of those parts: no carry has to be at hand to see that none is another."""
+    return _digest([index, carry_digest, next_start, released])
 
 
 def _digest(told: object) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fleet_ett.core.job import told_by_attempts
 from fleet_ett.core.ratios import ett
+from fleet_ett.core.summary import AttemptSummary
 from fleet_ett.http.figures import every_heading, job_figures, number, pairs, with_parts
 from fleet_ett.http.incident_rows import incident_row
 from fleet_ett.http.job_schemas import (
@@ -66,7 +68,8 @@ def job_detail(
     summary = job["summary"]
     told: Mapping[str, Any] = summary if isinstance(summary, dict) else {}
     figures = job_figures(job)
-    metrics: Mapping[str, Any] = told.get("metrics", {})
+    more = _told_by_attempts(attempts, told) if told else {}
+    metrics: Mapping[str, Any] = told.get("metrics", {}) | more
     figures.pop("late_ns", None)
     return JobDetail.model_validate(
         figures
@@ -82,12 +85,21 @@ def job_detail(
             "failures": told.get("failures", {}),
             "metrics": _sub_metrics(told, metrics) if metrics else None,
             "data_quality": _quality(job),
-            "held_up_by": told.get("held_up_by", []),
-            "flags": told.get("flags", []),
+            "held_up_by": more.get("held_up_by", []),
+            "flags": more.get("flags", []),
             "attempts": [_attempt(row) for row in attempts],
             "incidents": [incident_row(row) for row in incidents],
         }
     )
+
+
+def _told_by_attempts(attempts: Sequence[Row], told: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job's stored summary leaves to those of its attempts."""
+    summaries = []
+    for row in attempts:
+        assert isinstance(row["summary"], dict)
+        summaries.append(AttemptSummary.from_json(row["summary"]))
+    return told_by_attempts(summaries, meta_conflict=told["meta"]["conflict"])
 
 
 def _quality(job: Row) -> DataQuality:

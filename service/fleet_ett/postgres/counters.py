@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from fleet_ett.core.incidents import incident_of
 from fleet_ett.readings import BUCKETS_S, DURATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection
 
-    from fleet_ett.core.job import Incident, JobSummary
+    from fleet_ett.core.incidents import Incident
     from fleet_ett.core.summary import AttemptSummary
 
     Name = tuple[str, tuple[tuple[str, str], ...]]  # metric, its own labels
@@ -31,11 +34,13 @@ OF_TEAMS = frozenset(
 )  # others: by cluster alone
 TENANT = ("cluster", "team")
 
-_THERE = text("SELECT name, labels, value FROM counters WHERE job_id = :job_id")
+_THERE = text(
+    "SELECT job_id, name, CAST(labels AS text), CAST(value AS text) FROM counters WHERE job_id = ANY(:jobs)"
+)
 _ADD = text(
-    "INSERT INTO counters (job_id, name, labels, value) SELECT :job_id, n.name, n.labels, n.value"
-    " FROM unnest(CAST(:names AS text[]), CAST(:labels AS jsonb[]), CAST(:values AS numeric[]))"
-    " AS n (name, labels, value)"
+    "INSERT INTO counters (job_id, name, labels, value) SELECT n.job_id, n.name, n.labels, n.value"
+    " FROM unnest(CAST(:jobs AS bigint[]), CAST(:names AS text[]), CAST(:labels AS jsonb[]),"
+    " CAST(:values AS numeric[])) AS n (job_id, name, labels, value)"
     " ON CONFLICT (job_id, name, labels) DO UPDATE SET value = counters.value + EXCLUDED.value"
 )
 _ADD_TOTALS = text(
@@ -46,65 +51,103 @@ _ADD_TOTALS = text(
 )
 
 
-def raise_counters(conn: Connection, job_id: int, cluster: str, team: str, amounts: dict[Name, int]) -> None:
-    """Raise a job's counters to these settled amounts. Last in its transaction: writers of one slot wait."""
-    there: dict[Name, int] = {}
-    for name, labels, value in conn.execute(_THERE, {"job_id": job_id}):
-        own = tuple(sorted((key, one) for key, one in labels.items() if key not in TENANT))
-        there[name, own] = there.get((name, own), 0) + int(value)
-    added = []
-    for (name, own), amount in sorted(amounts.items()):
-        more = amount - there.get((name, own), 0)
-        if more > 0:
-            tenant = {"cluster": cluster, "team": team} if name in OF_TEAMS else {"cluster": cluster}
-            added.append((name, json.dumps({**tenant, **dict(own)}, sort_keys=True), more))
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a job's counters are to be raised to, and the cluster and team that it names."""
+
+    job_id: int
+    cluster: str
+    team: str
+    amounts: Mapping[Name, int]
+
+
+def raise_counters(conn: Connection, jobs: Sequence[Counted]) -> None:
+    """Raise counters of jobs to these settled amounts. Last in its transaction: writers of one slot wait."""
+    there: dict[tuple[int, Name], int] = {}
+    for job_id, name, labels, value in conn.execute(_THERE, {"jobs": [one.job_id for one in jobs]}):
+        key = (job_id, (name, _own(labels)))
+        there[key] = there.get(key, 0) + int(value)
+    added: list[tuple[int, str, str, int]] = []
+    sums: dict[tuple[str, str], int] = {}
+    for one in jobs:
+        for (name, own), amount in one.amounts.items():
+            more = amount - there.get((one.job_id, (name, own)), 0)
+            if more > 0:
+                labels = _labels(one.cluster, one.team if name in OF_TEAMS else None, own)
+                added.append((one.job_id, name, labels, more))
+                sums[name, labels] = sums.get((name, labels), 0) + more
     if added:
-        names, labels, values = (list(column) for column in zip(*added, strict=True))
-        told = {"names": names, "labels": labels, "values": values}
-        conn.execute(_ADD, {"job_id": job_id, **told})
-        conn.execute(_ADD_TOTALS, {"slot": os.getpid() % SLOTS, **told})
+        ids, names, labels_of, values = (list(column) for column in zip(*sorted(added), strict=True))
+        conn.execute(_ADD, {"jobs": ids, "names": names, "labels": labels_of, "values": values})
+        told = [(name, labels, more) for (name, labels), more in sorted(sums.items())]
+        names, labels_of, values = (list(column) for column in zip(*told, strict=True))
+        slot = os.getpid() % SLOTS
+        conn.execute(_ADD_TOTALS, {"slot": slot, "names": names, "labels": labels_of, "values": values})
 
 
-def settled_amounts(
-    sums: Iterable[tuple[str, str, str, bool, int, int]],
-    summary: JobSummary,
-    attempts: Sequence[AttemptSummary],
-    *,
-    now: int,
-    evidence_ns: int,
-) -> dict[Name, int]:
-    """The counters of a job from what is settled of it.
+@lru_cache(maxsize=10_000)
+def _own(labels: str) -> tuple[tuple[str, str], ...]:
+    """A metric's own labels, of all that are stored with it."""
+    return tuple(sorted((key, one) for key, one in json.loads(labels).items() if key not in TENANT))
 
-    `sums`: settled (wall ns, GPU-ns) by heading, phase, component and repeated. An incident counts once no
-    evidence can come any more: `evidence_ns` after its end.
-    """
+
+@lru_cache(maxsize=10_000)
+def _labels(cluster: str, team: str | None, own: tuple[tuple[str, str], ...]) -> str:
+    tenant = {"cluster": cluster} if team is None else {"cluster": cluster, "team": team}
+    return json.dumps({**tenant, **dict(own)}, sort_keys=True)
+
+
+def settled_amounts(sums: Mapping[tuple[str, str, str, bool], Sequence[int]]) -> dict[Name, int]:
+    """The counters of a job from its settled (wall ns, GPU-ns) by heading, phase, component and repeated."""
     out: dict[Name, int] = {}
-    for heading, phase, component, repeated, wall, gpu in sums:
+    for (heading, phase, component, repeated), (wall, gpu) in sums.items():
         _add(out, "wall_seconds", wall)
         _add(out, "gpu_seconds", gpu, heading=heading)
         if heading != "productive":
             told = {"component": component, "phase": phase, "repeated": "true" if repeated else "false"}
             _add(out, "lost_gpu_seconds", gpu, **told)
-    for attempt in attempts:
-        if attempt.settled_until > attempt.start:
-            _add(out, "attempts", 1)
-        if _is_past(attempt, attempt.first_new_at) and attempt.steps_replayed:
-            _add(out, "replayed_steps", attempt.steps_replayed)
-    first = attempts[0] if attempts else None
-    if first is not None and first.first_new_at is not None and _is_past(first, first.first_new_at):
-        _observe(out, DURATIONS[0], first.first_new_at - first.start)
-    for incident in summary.incidents:
-        if attempts[incident.index].provisional_ns == 0 and now >= incident.at + evidence_ns:
-            _count_incident(out, incident, attempts)
     return out
 
 
-def _count_incident(out: dict[Name, int], incident: Incident, attempts: Sequence[AttemptSummary]) -> None:
+def attempt_amounts(
+    attempts: Sequence[AttemptSummary], count: int, *, now: int, evidence_ns: int
+) -> dict[Name, int]:
+    """What the first `count` of these attempts and their incidents count for, as far as they are settled.
+
+    `attempts` follow each other. An incident counts once no evidence can come any more: `evidence_ns` after its end.
+    """
+    out: dict[Name, int] = {}
+    for place, attempt in enumerate(attempts[:count]):
+        after = attempts[place + 1] if place + 1 < len(attempts) else None
+        if attempt.settled_until > attempt.start:
+            _add(out, "attempts", 1)
+        if _is_past(attempt, attempt.first_new_at):
+            if attempt.steps_replayed:
+                _add(out, "replayed_steps", attempt.steps_replayed)
+            if attempt.index == 0 and attempt.first_new_at is not None:
+                _observe(out, DURATIONS[0], attempt.first_new_at - attempt.start)
+        incident = incident_of(attempt, after)
+        if incident is not None and attempt.provisional_ns == 0 and now >= incident.at + evidence_ns:
+            _count_incident(out, incident, after)
+    return out
+
+
+def add_amounts(amounts: dict[Name, int], more: Mapping[Name, int]) -> None:
+    """Add amounts to others."""
+    for name, amount in more.items():
+        amounts[name] = amounts.get(name, 0) + amount
+
+
+def packed(value: object) -> str:
+    """JSON as the database takes it; sums of GPU-ns do not fit 64 bits."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _count_incident(out: dict[Name, int], incident: Incident, after: AttemptSummary | None) -> None:
     told = {"component": incident.component, "cause": incident.cause}
     _add(out, "failures", 1, **told, kind=incident.kind)
     if incident.detection_ns is not None:
         _observe(out, DURATIONS[2], incident.detection_ns)
-    after = attempts[incident.index + 1] if incident.index + 1 < len(attempts) else None
     if after is None or not _is_past(after, after.first_new_at):
         return  # what it costs is not over yet
     _add(out, "induced_gpu_seconds", incident.gpu_ns, **told)

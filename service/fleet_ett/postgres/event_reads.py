@@ -1,4 +1,4 @@
-"""Raw events for the books: all that concerns one attempt, as the core takes it.
+"""Raw events for the books: all that concerns an attempt, as the core takes it, for several attempts at once.
 
 Step windows are what there is most of: they come packed by column and become numpy arrays. Everything else, and
 windows that say something unusual, is read as events. Stamps bound each question, so that only the partitions
@@ -15,7 +15,6 @@ from sqlalchemy import text
 
 from fleet_ett.core.steps import StepBatch
 from fleet_ett.postgres.event_rows import (
-    ATTEMPT_START,
     COLUMNS,
     FAULT,
     HEARTBEAT,
@@ -28,7 +27,7 @@ from fleet_ett.postgres.event_rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
     from sqlalchemy import Connection, TextClause
@@ -39,13 +38,17 @@ if TYPE_CHECKING:
     Key = tuple[str, int]
 
 _ROW = ", ".join(f"e.{name}" for name in COLUMNS).replace("e.body", "CAST(e.body AS text)")
-_OWN = text(
-    f"SELECT {_ROW} FROM events e WHERE job_id = :job_id AND attempt_id = :attempt_id"  # noqa: S608 - our columns
-    f" AND (type <> {STEPS} OR body IS NOT NULL) AND start_ns BETWEEN :first AND :last"
+# The attempts that are asked for: `low` and `high` bound the stamps of each.
+_ASKED = (
+    "unnest(CAST(:jobs AS bigint[]), CAST(:attempts AS integer[]), CAST(:lows AS bigint[]),"
+    " CAST(:highs AS bigint[])) AS w (job_id, attempt_id, low, high)"
 )
-_STARTS = text(
-    f"SELECT {_ROW} FROM events e WHERE job_id = :job_id AND attempt_id = :attempt_id"  # noqa: S608
-    f" AND type = {ATTEMPT_START} AND start_ns BETWEEN :first AND :last"
+_WITHIN = (
+    "e.job_id = w.job_id AND e.start_ns BETWEEN w.low AND w.high AND e.start_ns BETWEEN :lowest AND :highest"
+)
+_OWN = text(
+    f"SELECT w.attempt_id, {_ROW} FROM {_ASKED} JOIN events e ON {_WITHIN}"  # noqa: S608 - our columns
+    f" AND e.attempt_id = w.attempt_id WHERE type <> {STEPS} OR body IS NOT NULL"
 )
 _FIRST = text(
     "SELECT min(start_ns) FROM events WHERE job_id = :job_id AND attempt_id = :attempt_id"
@@ -57,26 +60,28 @@ _VERSIONS = text(
     f" WHERE job_id = :job_id AND attempt_id = :attempt_id AND type = {STEPS} AND body IS NULL"
     " AND start_ns BETWEEN :first AND :last"
 )
-_FAULTS_OF_JOB = text(
-    f"SELECT {_ROW} FROM events e WHERE job_id = :job_id AND attempt_id IS NULL AND type = {FAULT}"  # noqa: S608
-    " AND start_ns BETWEEN :low AND :high"
+_FAULTS_OF_JOBS = text(
+    f"SELECT w.attempt_id, {_ROW} FROM {_ASKED} JOIN events e ON {_WITHIN}"  # noqa: S608
+    f" AND e.attempt_id IS NULL AND type = {FAULT}"
 )
 _FAULTS_OF_NODES = text(
-    f"SELECT {_ROW} FROM events e WHERE job_id = {NODE_FAULTS} AND type = {FAULT} AND source_id IN"  # noqa: S608
-    " (SELECT s.source_id FROM sources s JOIN attempt_nodes n USING (node)"
-    " WHERE n.job_id = :job_id AND n.attempt_id = :attempt_id)"
-    " AND start_ns BETWEEN :low AND :high"
+    f"SELECT w.attempt_id, {_ROW} FROM {_ASKED} JOIN attempt_nodes n USING (job_id, attempt_id)"  # noqa: S608
+    f" JOIN sources s USING (node) JOIN events e ON e.job_id = {NODE_FAULTS} AND e.source_id = s.source_id"
+    f" AND type = {FAULT} AND e.start_ns BETWEEN w.low AND w.high AND e.start_ns BETWEEN :lowest AND :highest"
 )
 _LAST_BEAT = (
     f"(SELECT {_ROW} FROM events e WHERE job_id = {NODE_BEATS} AND type = {HEARTBEAT}"  # noqa: S608
     " AND e.source_id = s.source_id AND start_ns BETWEEN {} AND {} ORDER BY seq DESC LIMIT 1)"
 )
 _BEATS_OF_NODES = text(
-    "SELECT b.* FROM attempt_nodes n JOIN sources s USING (node) CROSS JOIN LATERAL ("  # noqa: S608
-    + _LAST_BEAT.format(":low", ":end")
+    "SELECT w.attempt_id, b.* FROM unnest(CAST(:jobs AS bigint[]), CAST(:attempts AS integer[]),"  # noqa: S608
+    " CAST(:lows AS bigint[]), CAST(:ends AS bigint[]), CAST(:highs AS bigint[]))"
+    " AS w (job_id, attempt_id, low, until, high) JOIN attempt_nodes n USING (job_id, attempt_id)"
+    " JOIN sources s USING (node) CROSS JOIN LATERAL ("
+    + _LAST_BEAT.format("w.low", "w.until")
     + " UNION ALL "
-    + _LAST_BEAT.format("CAST(:end AS bigint) + 1", ":high")
-    + ") b WHERE n.job_id = :job_id AND n.attempt_id = :attempt_id"
+    + _LAST_BEAT.format("w.until + 1", "w.high")
+    + ") b"
 )
 _SOURCES = text("SELECT source_id, node, incarnation FROM sources WHERE source_id = ANY(:ids)")
 # Step windows without anything unusual, by what is constant in a batch, each column packed into one value:
@@ -94,12 +99,12 @@ _PACKED = {
 }
 _OPTIONAL = ("cursor_start", "cursor_end", "data_wait", "per_optimizer_step")
 _STEP_WINDOWS = text(
-    "SELECT source_id, clock_offset_ns, rank, coalesce(unit, 0) AS unit, "  # noqa: S608
+    "SELECT w.attempt_id, source_id, clock_offset_ns, rank, coalesce(unit, 0) AS unit, "  # noqa: S608
     + ", ".join(
         f"string_agg(int8send({column}), ''::bytea) AS {name}_packed" for name, column in _PACKED.items()
     )
-    + f" FROM events WHERE job_id = :job_id AND attempt_id = :attempt_id AND type = {STEPS} AND body IS NULL"
-    " AND start_ns BETWEEN :first AND :last GROUP BY source_id, clock_offset_ns, rank, unit"
+    + f" FROM {_ASKED} JOIN events e ON {_WITHIN} AND e.attempt_id = w.attempt_id"
+    f" WHERE type = {STEPS} AND body IS NULL GROUP BY w.attempt_id, source_id, clock_offset_ns, rank, unit"
 )
 
 
@@ -120,55 +125,93 @@ class Place:
         return {"job_id": self.job_id, "attempt_id": self.attempt_id, "first": self.first, "last": self.last}
 
 
+@dataclass(frozen=True, slots=True)
+class Near:
+    """What concerns an attempt beside what names it. Stamps ns.
+
+    Faults in [low, high]; of each node's heartbeats the last in [beats_from, end] and in (end, beats_to].
+    """
+
+    place: Place
+    low: int
+    high: int
+    beats_from: int
+    end: int
+    beats_to: int
+
+
 @dataclass(slots=True)
 class EventReads:
-    """Reads events on one connection; remembers sources meanwhile."""
+    """Reads events of several attempts at once on one connection; remembers sources meanwhile."""
 
     conn: Connection
     sources: dict[int, tuple[str, str]] = field(default_factory=dict)
-
-    def starts(self, place: Place) -> list[Event]:
-        """The `attempt_start` events of an attempt."""
-        return self._events(_STARTS, place.told, place)
 
     def first_stamp(self, place: Place) -> int | None:
         """The earliest stamp of anything that was said of an attempt."""
         found: int | None = self.conn.execute(_FIRST, place.told).scalar()
         return found
 
-    def own(self, place: Place) -> list[Event]:
-        """The events of an attempt but plain step windows; heartbeats that name it among them."""
-        return self._events(_OWN, place.told, place)
+    def own(self, places: Sequence[Place]) -> dict[int, list[Event | StepBatch]]:
+        """What names each attempt, by attempt id; plain step windows as columns, behind all events.
 
-    def faults(self, place: Place, *, low: int, high: int) -> list[Event]:
-        """Faults that name no attempt, of the attempt's job and of its nodes, in [low, high]."""
-        told = {**place.told, "low": low, "high": high}
-        return [*self._events(_FAULTS_OF_JOB, told, place), *self._events(_FAULTS_OF_NODES, told, None)]
+        An identity that stands anywhere twice stands in no column, so that the core can judge it.
+        """
+        if not places:
+            return {}
+        told = _asked(places, [one.first for one in places], [one.last for one in places])
+        found = self._events(_OWN, told, places)
+        batches = self._batches(told, places)
+        out: dict[int, list[Event | StepBatch]] = {}
+        for place in places:
+            events = found.get(place.attempt_id, [])
+            out[place.attempt_id] = [*events, *self._steps(place, batches.get(place.attempt_id, []), events)]
+        return out
 
-    def beats(self, place: Place, *, low: int, end: int, high: int) -> list[Event]:
-        """Of each of the attempt's nodes the last heartbeat in [low, end] and in (end, high] that names no job."""
-        return self._events(_BEATS_OF_NODES, {**place.told, "low": low, "end": end, "high": high}, None)
+    def near(self, asked: Sequence[Near]) -> dict[int, list[Event]]:
+        """Faults and heartbeats of each attempt's job and nodes that name no attempt, by attempt id."""
+        if not asked:
+            return {}
+        places = [one.place for one in asked]
+        told = _asked(places, [one.low for one in asked], [one.high for one in asked])
+        out = self._events(_FAULTS_OF_JOBS, told, places)
+        beats = {
+            **{name: told[name] for name in ("jobs", "attempts")},
+            "lows": [one.beats_from for one in asked],
+            "ends": [one.end for one in asked],
+            "highs": [one.beats_to for one in asked],
+        }
+        for found in (
+            self._events(_FAULTS_OF_NODES, told, places),
+            self._events(_BEATS_OF_NODES, beats, places),
+        ):
+            for attempt_id, events in found.items():
+                out.setdefault(attempt_id, []).extend(events)
+        return out
 
-    def steps(self, place: Place, others: Iterable[Event]) -> Iterator[StepBatch | Event]:
+    def _steps(
+        self, place: Place, batches: list[StepBatch], others: Iterable[Event]
+    ) -> Iterator[StepBatch | Event]:
         """The step windows of an attempt: as columns where an identity stands once, `others` included."""
-        batches = self._batches(place)
         repeated = _repeated(batches, others)
         if repeated:
             ids = {source: source_id for source_id, source in self.sources.items()}
             pairs = [(ids[batch.node, batch.incarnation], batch.seq[rows]) for batch, rows in repeated]
             told = sorted({(source_id, seq) for source_id, seqs in pairs for seq in seqs.tolist()})
             sources, seqs = zip(*told, strict=True)
-            yield from self._events(
-                _VERSIONS, {**place.told, "sources": list(sources), "seqs": list(seqs)}, place
-            )
+            rows = self.conn.execute(
+                _VERSIONS, {**place.told, "sources": list(sources), "seqs": list(seqs)}
+            ).all()
+            yield from (self._event(Row._make(row), place) for row in rows)
         without = {id(batch): rows for batch, rows in repeated}
         for batch in batches:
             yield _without(batch, without[id(batch)]) if id(batch) in without else batch
 
-    def _batches(self, place: Place) -> list[StepBatch]:
-        found = self.conn.execute(_STEP_WINDOWS, place.told).all()
+    def _batches(self, told: dict[str, Any], places: Sequence[Place]) -> dict[int, list[StepBatch]]:
+        found = self.conn.execute(_STEP_WINDOWS, told).all()
         self._learn({row.source_id for row in found})
-        out = []
+        place_of = {one.attempt_id: one for one in places}
+        out: dict[int, list[StepBatch]] = {}
         for row in found:
             node, incarnation = self.sources[row.source_id]
             columns = {name: _unpacked(getattr(row, f"{name}_packed")) for name in _PACKED}
@@ -178,8 +221,9 @@ class EventReads:
             offset = row.clock_offset_ns
             columns["start"] += offset
             columns["end"] += offset
-            told: dict[str, Any] = {**columns, **{name: _some(columns[name]) for name in _OPTIONAL}}
-            out.append(
+            told_of: dict[str, Any] = {**columns, **{name: _some(columns[name]) for name in _OPTIONAL}}
+            place = place_of[row.attempt_id]
+            out.setdefault(row.attempt_id, []).append(
                 StepBatch(
                     job=place.job,
                     attempt=place.attempt,
@@ -188,29 +232,44 @@ class EventReads:
                     incarnation=incarnation,
                     clock_offset_ns=offset,
                     unit=UNITS[row.unit],
-                    **told,
+                    **told_of,
                 )
             )
         return out
 
     def _events(
-        self, query: TextClause, told: dict[str, object] | dict[str, int], place: Place | None
-    ) -> list[Event]:
-        rows = [Row._make(row) for row in self.conn.execute(query, told).all()]
-        self._learn({row.source_id for row in rows})
-        source = self.sources.__getitem__
-        if place is None:
-            return [event_of(row, source, None, None) for row in rows]
-        return [
-            event_of(row, source, place.job, None if row.attempt_id is None else place.attempt)
-            for row in rows
-        ]
+        self, query: TextClause, told: dict[str, Any], places: Sequence[Place]
+    ) -> dict[int, list[Event]]:
+        rows = [(row[0], Row._make(row[1:])) for row in self.conn.execute(query, told)]
+        self._learn({row.source_id for _, row in rows})
+        place_of = {one.attempt_id: one for one in places}
+        out: dict[int, list[Event]] = {}
+        for attempt_id, row in rows:
+            out.setdefault(attempt_id, []).append(self._event(row, place_of[attempt_id]))
+        return out
+
+    def _event(self, row: Row, place: Place) -> Event:
+        """The event of a row: one of the attempt, of its job, or of a node."""
+        job = place.job if row.job_id == place.job_id else None
+        attempt = None if row.attempt_id is None else place.attempt
+        return event_of(row, self.sources.__getitem__, job, attempt)
 
     def _learn(self, source_ids: Iterable[int]) -> None:
         missing = sorted(set(source_ids) - self.sources.keys())
         if missing:
             found = self.conn.execute(_SOURCES, {"ids": missing})
             self.sources |= {row.source_id: (row.node, row.incarnation) for row in found}
+
+
+def _asked(places: Sequence[Place], lows: list[int], highs: list[int]) -> dict[str, Any]:
+    return {
+        "jobs": [one.job_id for one in places],
+        "attempts": [one.attempt_id for one in places],
+        "lows": lows,
+        "highs": highs,
+        "lowest": min(lows),
+        "highest": max(highs),
+    }
 
 
 def _repeated(batches: list[StepBatch], others: Iterable[Event]) -> list[tuple[StepBatch, NDArray[np.bool_]]]:

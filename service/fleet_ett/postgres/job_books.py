@@ -1,217 +1,248 @@
-"""One job's books in one transaction, held by nobody else: `fleet_ett.attribution.Job` on a connection."""
+"""One job's books in a transaction that holds the job: `fleet_ett.attribution.Job`, read with those of other jobs.
+
+What is written is gathered, and told to the database with that of other jobs (`bookings.py`).
+"""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import text
-
-from ett_collector.wire import Event
-from fleet_ett.attribution import Attempt
-from fleet_ett.core.identity import unique
-from fleet_ett.core.ledger import Carry, JobMeta, attempt_start, job_meta
+from fleet_ett.attribution import Attempt, Folded
+from fleet_ett.core.ledger import Carry, JobMeta
 from fleet_ett.core.summary import AttemptSummary
-from fleet_ett.postgres import counters, ledgers, rollups
-from fleet_ett.postgres.event_reads import EventReads, Place
-from fleet_ett.postgres.tables import ledger, segments
+from fleet_ett.core.totals import Totals
+from fleet_ett.postgres import counters, ledgers
+from fleet_ett.postgres.event_reads import Place
+from fleet_ett.postgres.tables import held_up, ledger, segments, work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Table
 
+    from ett_collector.wire import Event
     from fleet_ett.core.attempt import AttemptBooks
-    from fleet_ett.core.job import Incident, JobSummary
-    from fleet_ett.core.ledger import Link
-    from fleet_ett.core.policy import Policy
+    from fleet_ett.core.incidents import Incident
+    from fleet_ett.core.job import JobSummary
     from fleet_ett.core.segments import Segments
     from fleet_ett.core.steps import StepBatch
+    from fleet_ett.postgres.bookings import Bookings
+    from fleet_ett.postgres.counters import Name
+    from fleet_ett.postgres.ledgers import Cells
 
-DAY_NS = 86_400_000_000_000
-
-_ATTEMPTS = text(
-    "SELECT attempt_id, attempt, first_ns, last_ns, alloc_ns, released, dirty, link_digest, summary, carry,"
-    " summary IS NOT NULL AND first_ns < (SELECT horizon_ns FROM retention) AS frozen"
-    " FROM attempts WHERE job_id = :job_id"
-)
-_BOOK = text(
-    "UPDATE attempts SET alloc_ns = :alloc, released = :released, dirty = false, index = :index, start_ns = :start,"
-    " end_ns = :end, live = :live, outcome = :outcome, gpus = :gpus, link_digest = :link_digest, as_of_ns = :now,"
-    " carry = CAST(:carry AS jsonb), summary = CAST(:summary AS jsonb)"
-    " WHERE job_id = :job_id AND attempt_id = :attempt_id"
-)
-_UNBOOK = text(
-    "UPDATE attempts SET alloc_ns = NULL, dirty = true, index = NULL, start_ns = NULL, end_ns = NULL, live = false,"
-    " outcome = NULL, gpus = NULL, link_digest = NULL, as_of_ns = NULL, carry = NULL, summary = NULL"
-    " WHERE job_id = :job_id AND attempt_id = :attempt_id"
-)
-_FACTS = text(
-    "SELECT s.node, s.incarnation, f.seq, f.body FROM job_facts f JOIN sources s USING (source_id)"
-    " WHERE f.job_id = :job_id"
-)
-_CLOSE = text(
-    "UPDATE jobs SET name = :name, cluster = :cluster, team = :team, model = :model, framework = :framework,"
-    " labels = CAST(:labels AS jsonb), start_ns = :start, end_ns = :end, live = :live, as_of_ns = :now,"
-    " due_ns = :due, error = NULL, late_ns = late_ns + :late, summary = CAST(:summary AS jsonb)"
-    " WHERE job_id = :job_id"
-)
+DERIVED: tuple[Table, ...] = (ledger, segments, held_up, work)
 
 
 @dataclass(slots=True)
 class JobBooks:
-    """The books of a job whose row this transaction has locked."""
+    """The books of a job whose row the transaction of `bookings` has locked.
 
-    conn: Connection
+    `told_of`: what the job said of itself; None: it has to be asked. `settled`: settled (wall ns, GPU-ns) by
+    (heading, phase, component, repeated). `names`: cluster, team and so on, as its ledger is noted. `counted`: what
+    the counters had of the folded attempts. What is to be written: `changes` of derived rows, `written` rows of
+    attempts, `incidents_now` instead of `incidents`, `closing` of the job's row, `amounts` of its counters.
+    """
+
+    bookings: Bookings
     job_id: int
     job: str
-    policy: Policy
-    reads: EventReads = field(init=False)
+    told_of: JobMeta | None
+    settled: dict[Cells, list[int]]
+    names: dict[str, str]
+    folded: Folded | None = None
+    counted: dict[Name, int] = field(default_factory=dict)
+    attempts: list[Attempt] = field(default_factory=list)
     places: dict[int, Place] = field(default_factory=dict)
-    deltas: rollups.Deltas = field(default_factory=rollups.Deltas)
+    incidents: list[dict[str, Any]] = field(default_factory=list)
+    changes: ledgers.Changes = field(default_factory=ledgers.Changes)
+    written: list[dict[str, Any]] = field(default_factory=list)
+    unfolded: bool = False
     late_ns: int = 0
+    closing: dict[str, Any] | None = None
+    incidents_now: list[dict[str, Any]] = field(default_factory=list)
+    amounts: dict[Name, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.reads = EventReads(self.conn)
-
-    def attempts(self) -> list[Attempt]:
-        """See `fleet_ett.attribution.Job`."""
-        out = []
-        for row in self.conn.execute(_ATTEMPTS, {"job_id": self.job_id}):
-            first, last = row.first_ns or 0, row.last_ns or 0
-            place = Place(self.job_id, row.attempt_id, self.job, row.attempt, first, last)
-            self.places[row.attempt_id] = place
-            out.append(
-                Attempt(
-                    row.attempt_id,
-                    row.attempt,
-                    row.alloc_ns,
-                    row.released,
-                    last,
-                    row.dirty,
-                    bool(row.frozen),
-                    row.link_digest,
-                    None if row.summary is None else AttemptSummary.from_json(row.summary),
-                    None if row.carry is None else Carry.from_json(row.carry),
-                )
+    def take(self, row: Any) -> None:
+        """One more attempt, as its row tells it."""
+        first, last = row.first_ns or 0, row.last_ns or 0
+        self.places[row.attempt_id] = Place(self.job_id, row.attempt_id, self.job, row.attempt, first, last)
+        carry = None if row.carry is None else Carry.from_json(row.carry)
+        self.attempts.append(
+            Attempt(
+                row.attempt_id,
+                row.attempt,
+                row.alloc_ns,
+                row.released,
+                last,
+                row.dirty,
+                bool(row.frozen),
+                row.link_digest,
+                row.carry_digest if carry is None else carry.digest(),
+                None if row.summary is None else AttemptSummary.from_json(row.summary),
+                carry,
             )
-        return out
+        )
+
+    def soil(self, attempt: Attempt, first: int | None, last: int | None) -> None:
+        """Events of an attempt came, with stamps in [first, last] (ns) where they are its own."""
+        attempt.dirty = True
+        place = self.places[attempt.attempt_id]
+        if first is not None and last is not None:
+            place = replace(place, first=min(place.first or first, first), last=max(place.last, last))
+            self.places[attempt.attempt_id] = place
+            attempt.newest = place.last
+
+    def unfold(self) -> None:
+        """See `fleet_ett.attribution.Job`."""
+        self.folded, self.counted, self.unfolded = None, {}, True
+        self.bookings.unfold(self)
 
     def started(self, attempt: Attempt) -> tuple[int, bool]:
         """See `fleet_ett.attribution.Job`."""
-        place = self.places[attempt.attempt_id]
-        starts = unique(self.reads.starts(place)).events
-        if starts:
-            return attempt_start(starts)
-        return self.reads.first_stamp(place) or 0, True
+        return self.bookings.started(self.places[attempt.attempt_id])
 
-    def events(self, attempt: Attempt, link: Link, *, now: int) -> Iterable[Event | StepBatch]:
+    def carry(self, attempt_id: int) -> Carry:
         """See `fleet_ett.attribution.Job`."""
-        place = self.places[attempt.attempt_id]
-        own = self.reads.own(place)
-        ends = [(one.start or 0) - one.clock_offset_ns for one in own if one.type == "attempt_end"]
-        known = [moment for moment in (max(ends, default=None), link.next_start, now) if moment is not None]
-        end = min(known)
-        low, late = place.first - self.policy.before_ns, self.policy.lateness_ns
-        near = self.reads.faults(place, low=low, high=end + self.policy.after_ns)
-        beats = self.reads.beats(place, low=place.first - DAY_NS, end=end, high=end + late)
-        return [*own, *near, *beats, *self.reads.steps(place, own)]
+        return self.bookings.carry(self.job_id, attempt_id)
+
+    def events(self, attempt: Attempt, next_start: int | None, *, now: int) -> Iterable[Event | StepBatch]:
+        """See `fleet_ett.attribution.Job`."""
+        return self.bookings.events(self.places[attempt.attempt_id], next_start, now=now)
 
     def meta(self) -> JobMeta:
         """See `fleet_ett.attribution.Job`."""
-        found = self.conn.execute(_FACTS, {"job_id": self.job_id})
-        told = [
-            Event("job", row.node, row.incarnation, row.seq, 0, self.job, None, None, None, None, row.body)
-            for row in found
-        ]
-        return job_meta(unique(told).events)
+        if self.told_of is None:
+            self.told_of = self.bookings.meta(self.job_id)
+        return self.told_of
 
-    def book(self, attempt: Attempt, books: AttemptBooks, *, link_digest: str, now: int) -> None:
+    def book(self, attempt: Attempt, books: AttemptBooks, *, now: int) -> None:
         """See `fleet_ett.attribution.Job`."""
         for table, rows in ledgers.attempt_rows(self.job_id, attempt.attempt_id, books).items():
-            before = ledgers.replace_rows(self.conn, table, self.job_id, attempt.attempt_id, rows)
-            if table is ledger:
-                self.deltas.change(before, rows)
+            before = self.bookings.rows(table, self.places[attempt.attempt_id])
+            self.changes.replace(table, before, rows)
             if table is segments:
                 self.late_ns += ledgers.changed_ns(ledgers.settled_rows(before), rows)
-        self._write(attempt, books.summary, books.carry, link_digest, now)
+        self._write(attempt, now)
 
-    def book_gap(
-        self, attempt: Attempt, summary: AttemptSummary, gap: Segments, *, link_digest: str, now: int
-    ) -> None:
+    def book_gap(self, attempt: Attempt, gap: Segments, *, now: int) -> None:
         """See `fleet_ett.attribution.Job`."""
-        assert attempt.carry is not None
-        self.deltas.change(*ledgers.replace_gap(self.conn, self.job_id, attempt.attempt_id, gap))
-        self._write(attempt, summary, attempt.carry, link_digest, now)
-
-    def _write(
-        self, attempt: Attempt, summary: AttemptSummary, carry: Carry, link_digest: str, now: int
-    ) -> None:
-        self.conn.execute(
-            _BOOK,
-            {
-                "job_id": self.job_id,
-                "attempt_id": attempt.attempt_id,
-                "alloc": attempt.start,
-                "released": attempt.released,
-                "index": summary.index,
-                "start": summary.start,
-                "end": summary.end,
-                "live": summary.live,
-                "outcome": summary.outcome,
-                "gpus": summary.gpus,
-                "link_digest": link_digest,
-                "now": now,
-                "carry": _json(carry.to_json()),
-                "summary": _json(summary.to_json()),
-            },
-        )
+        place = self.places[attempt.attempt_id]
+        for table, rows in ledgers.gap_rows(self.job_id, attempt.attempt_id, gap).items():
+            self.changes.replace(table, self.bookings.gap(table, place), rows)
+        self._write(attempt, now)
 
     def unbook(self, attempt: Attempt) -> None:
         """See `fleet_ett.attribution.Job`."""
-        rollups.take_out(self.conn, self.job_id, [attempt.attempt_id])
-        ledgers.drop_attempt(self.conn, self.job_id, attempt.attempt_id)
-        self.conn.execute(_UNBOOK, {"job_id": self.job_id, "attempt_id": attempt.attempt_id})
+        for table in DERIVED:
+            self.changes.replace(table, self.bookings.rows(table, self.places[attempt.attempt_id]), [])
+        attempt.summary = attempt.carry = attempt.link_digest = attempt.carry_digest = None
+        self._write(attempt, None)
 
-    def close(self, summary: JobSummary, attempts: Sequence[Attempt], *, due: int | None) -> None:
-        """See `fleet_ett.attribution.Job`."""
-        ids = {one.attempt: one.attempt_id for one in attempts}
-        rows = [_incident(ids[one.attempt], one) for one in summary.incidents]
-        ledgers.replace_incidents(self.conn, self.job_id, rows)
-        meta = summary.meta
-        self.deltas.note(self.conn, self.job_id, meta)
-        self.conn.execute(
-            _CLOSE,
+    def _write(self, attempt: Attempt, now: int | None) -> None:
+        summary, place = attempt.summary, self.places[attempt.attempt_id]
+        self.written.append(
             {
                 "job_id": self.job_id,
-                "name": meta.name,
-                "cluster": meta.cluster,
-                "team": meta.team,
-                "model": meta.model,
-                "framework": meta.framework,
-                "labels": _json(meta.labels),
-                "start": summary.start,
-                "end": summary.end,
-                "live": summary.live,
-                "now": summary.as_of,
-                "due": due,
-                "late": self.late_ns,
-                "summary": _json(summary.to_json()),
-            },
+                "attempt_id": attempt.attempt_id,
+                "first_ns": place.first,
+                "last_ns": place.last,
+                "alloc_ns": None if summary is None else attempt.start,
+                "released": attempt.released,
+                "dirty": summary is None,
+                "index": summary and summary.index,
+                "start_ns": summary and summary.start,
+                "end_ns": summary and summary.end,
+                "live": summary is not None and summary.live,
+                "outcome": summary and summary.outcome,
+                "gpus": summary and summary.gpus,
+                "link_digest": attempt.link_digest,
+                "as_of_ns": now,
+                "carry": None if attempt.carry is None else counters.packed(attempt.carry.to_json()),
+                "summary": summary and counters.packed(summary.to_json()),
+                "carry_digest": attempt.carry_digest,
+            }
         )
-        settled = counters.settled_amounts(
-            ledgers.settled_sums(self.conn, self.job_id),
-            summary,
-            [one.summary for one in attempts if one.summary is not None],
-            now=summary.as_of,
-            evidence_ns=self.policy.after_ns,
+
+    def close(
+        self, summary: JobSummary, attempts: Sequence[Attempt], *, foldable: int, due: int | None
+    ) -> None:
+        """See `fleet_ett.attribution.Job`."""
+        ids = {one.attempt: one.attempt_id for one in attempts}
+        self.incidents_now = [_incident(self.job_id, ids[one.attempt], one) for one in summary.incidents]
+        self.settled = ledgers.add_settled(self.settled, self.changes.cells)
+        summaries = [one.summary for one in attempts if one.summary is not None]
+        told = {"now": summary.as_of, "evidence_ns": self.bookings.policy.after_ns}
+        amounts = counters.settled_amounts(self.settled)
+        counters.add_amounts(amounts, counters.attempt_amounts(summaries, len(summaries), **told))
+        counters.add_amounts(amounts, self.counted)
+        self.amounts = amounts
+        if foldable:
+            counters.add_amounts(self.counted, counters.attempt_amounts(summaries, foldable, **told))
+            self._fold(attempts, foldable)
+        meta = summary.meta
+        self.closing = {
+            "job_id": self.job_id,
+            "name": meta.name,
+            "cluster": meta.cluster,
+            "team": meta.team,
+            "model": meta.model,
+            "framework": meta.framework,
+            "labels": counters.packed(meta.labels),
+            "start_ns": summary.start,
+            "end_ns": summary.end,
+            "live": summary.live,
+            "as_of_ns": summary.as_of,
+            "due_ns": due,
+            "late_ns": self.late_ns,
+            "summary": counters.packed(summary.sums_to_json()),
+            "state": counters.packed(
+                {"settled": [[*label, *amounts] for label, amounts in sorted(self.settled.items())],
+                 "conflict": meta.conflict}
+            ),
+            "folded": self._folded_json() if foldable or self.unfolded else None,
+            "folds": bool(foldable or self.unfolded),
+        }  # fmt: skip
+
+    def _fold(self, attempts: Sequence[Attempt], count: int) -> None:
+        totals = Totals() if self.folded is None else self.folded.totals.copy()
+        for one, after in pairwise(attempts[: count + 1]):
+            assert one.summary is not None
+            totals.add(one.summary, after.summary)
+        last = attempts[count - 1]
+        assert last.carry_digest is not None
+        self.folded = Folded(totals, last.attempt_id, last.place, last.carry_digest)
+        self.bookings.folded += [(self.job_id, one.attempt_id) for one in attempts[:count]]
+
+    def _folded_json(self) -> str | None:
+        if self.folded is None:
+            return None
+        one = self.folded
+        return counters.packed(
+            {
+                "totals": one.totals.to_json(),
+                "attempt_id": one.attempt_id,
+                "place": list(one.place),
+                "carry_digest": one.carry_digest,
+                "counted": [[name, own, amount] for (name, own), amount in sorted(self.counted.items())],
+            }
         )
-        counters.raise_counters(self.conn, self.job_id, meta.cluster, meta.team, settled)
 
 
-def _incident(attempt_id: int, one: Incident) -> dict[str, Any]:
+def unpacked_folded(told: Mapping[str, Any]) -> tuple[Folded, dict[Name, int]]:
+    """What `jobs.folded` holds: the folded attempts, and what the counters had of them."""
+    start, released, name = told["place"]
+    folded = Folded(
+        Totals.from_json(told["totals"]), told["attempt_id"], (start, released, name), told["carry_digest"]
+    )
+    counted = {(name, tuple((key, value) for key, value in own)): n for name, own, n in told["counted"]}
+    return folded, counted
+
+
+def _incident(job_id: int, attempt_id: int, one: Incident) -> dict[str, Any]:
     return {
+        "job_id": job_id,
         "attempt_id": attempt_id,
         "at_ns": one.at,
         "outcome": one.outcome,
@@ -231,7 +262,3 @@ def _incident(attempt_id: int, one: Incident) -> dict[str, Any]:
         "rolled_back_to": one.rolled_back_to,
         "replayed_steps": one.replayed_steps,
     }
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))

@@ -1,41 +1,48 @@
-"""Which jobs have to be booked, and one of them for oneself.
+"""Which jobs have to be booked, and some of them for oneself.
 
-A job's row is the lock: who holds it books the job, others pass by. Marks become `dirty` attempts under that
-lock.
+A job's row is the lock: who holds it books the job, others pass by. Marks are taken under that lock, and what is
+not booked at once becomes `dirty` attempts.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection, Row
+
+    Span = tuple[int | None, int | None]
 
 NODE_MARKS_AT_ONCE = 10_000
 DAY_NS = 86_400_000_000_000
 
 _DUE = text(
     "SELECT job_id FROM (SELECT job_id, min(marked_ns) AS since FROM marks WHERE job_id > 0 GROUP BY job_id"
-    " UNION ALL SELECT job_id, due_ns FROM jobs WHERE due_ns <= :now) w JOIN jobs j USING (job_id)"
+    " UNION ALL SELECT job_id, due_ns FROM jobs WHERE waits AND due_ns <= :now) w JOIN jobs j USING (job_id)"
     " WHERE j.not_before_ns <= :now GROUP BY job_id ORDER BY min(w.since), job_id LIMIT :most"
 )
+_SHOWN = "SELECT job_id, job, name, cluster, team, model, framework, labels, state, folded FROM jobs"
 _HOLD = text(
-    "SELECT job FROM jobs WHERE job_id = :job_id AND not_before_ns <= :now"
+    f"{_SHOWN} WHERE job_id = ANY(:jobs) AND not_before_ns <= :now"
     " AND (due_ns <= :now OR EXISTS (SELECT FROM marks m WHERE m.job_id = jobs.job_id))"
     " FOR NO KEY UPDATE SKIP LOCKED"
 )
-_HOLD_ANYWAY = text("SELECT job FROM jobs WHERE job_id = :job_id FOR NO KEY UPDATE")
-_TAKE = text("DELETE FROM marks WHERE job_id = :job_id RETURNING attempt_id, first_ns, last_ns")
+_HOLD_ANYWAY = text(f"{_SHOWN} WHERE job_id = ANY(:jobs) ORDER BY job_id FOR NO KEY UPDATE")
+_TAKE = text("DELETE FROM marks WHERE job_id = ANY(:jobs) RETURNING job_id, attempt_id, first_ns, last_ns")
 _SOIL = text(
     "UPDATE attempts a SET dirty = true, first_ns = least(a.first_ns, n.first_ns),"
-    " last_ns = greatest(a.last_ns, n.last_ns)"
-    " FROM unnest(CAST(:attempts AS integer[]), CAST(:firsts AS bigint[]), CAST(:lasts AS bigint[]))"
-    " AS n (attempt_id, first_ns, last_ns) WHERE a.job_id = :job_id AND a.attempt_id = n.attempt_id"
+    " last_ns = greatest(a.last_ns, n.last_ns), folded = false"
+    " FROM unnest(CAST(:jobs AS bigint[]), CAST(:attempts AS integer[]), CAST(:firsts AS bigint[]),"
+    " CAST(:lasts AS bigint[])) AS n (job_id, attempt_id, first_ns, last_ns)"
+    " WHERE a.job_id = n.job_id AND a.attempt_id = n.attempt_id"
 )
-_SOIL_NEAR = text(
-    "UPDATE attempts SET dirty = true WHERE job_id = :job_id AND first_ns <= :last + :before"
+_NEAR = text(
+    "SELECT attempt_id FROM attempts WHERE job_id = :job_id AND first_ns <= :last + :before"
     " AND (end_ns IS NULL OR :first <= end_ns + :after)"
 )
 # Marks of a node become marks of what it worked for then. An attempt that is stored just now has a mark of its
@@ -49,12 +56,25 @@ _SPREAD = text(
     " WHERE a.first_ns IS NULL OR (a.first_ns <= t.last_ns + :before"
     " AND (a.end_ns IS NULL OR t.first_ns <= a.end_ns + :after)) GROUP BY a.job_id, a.attempt_id"
 )
-_PACE = text("UPDATE jobs SET not_before_ns = :not_before WHERE job_id = :job_id")
 _FAILED = text(
-    "UPDATE jobs SET error = :error, due_ns = :due, not_before_ns = :not_before WHERE job_id = :job_id"
+    "UPDATE jobs SET error = :error, due_ns = :due, not_before_ns = :not_before, state = NULL"
+    " WHERE job_id = :job_id"
 )
-_ALL = text("SELECT job_id FROM jobs ORDER BY job_id")
-_ONE = text("SELECT job_id FROM jobs WHERE job = :job")
+_ALL = text("SELECT job_id, job FROM jobs ORDER BY job_id")
+_ONE = text("SELECT job_id, job FROM jobs WHERE job = :job")
+
+
+@dataclass(slots=True)
+class Marked:
+    """What came of a job. `spans`: stamps (first, last; ns) by attempt id; `facts`: it said something of itself."""
+
+    spans: dict[int, Span] = field(default_factory=dict)
+    facts: bool = False
+
+    def add(self, attempt_id: int, first: int | None, last: int | None) -> None:
+        """Events of an attempt with stamps in [first, last], or none of its own."""
+        old_first, old_last = self.spans.get(attempt_id, (None, None))
+        self.spans[attempt_id] = (_least(first, old_first), _greatest(last, old_last))
 
 
 def due_jobs(conn: Connection, *, now: int, most: int) -> list[int]:
@@ -62,39 +82,41 @@ def due_jobs(conn: Connection, *, now: int, most: int) -> list[int]:
     return list(conn.execute(_DUE, {"now": now, "most": most}).scalars())
 
 
-def hold_job(conn: Connection, job_id: int, *, now: int) -> str | None:
-    """The job's key, and the job is held until the transaction ends; None: somebody else's, or done already."""
-    found: str | None = conn.execute(_HOLD, {"job_id": job_id, "now": now}).scalar()
-    return found
+def hold_jobs(conn: Connection, job_ids: Sequence[int], *, now: int | None) -> Sequence[Row[Any]]:
+    """Those of the jobs that are due and held by nobody else, held until the transaction ends.
+
+    With `now` None: all of them, once nobody else holds them.
+    """
+    query, told = (_HOLD_ANYWAY, {}) if now is None else (_HOLD, {"now": now})
+    return conn.execute(query, {"jobs": list(job_ids), **told}).all()
 
 
-def wait_for_job(conn: Connection, job_id: int) -> str:
-    """The job's key, once nobody else holds the job."""
-    return str(conn.execute(_HOLD_ANYWAY, {"job_id": job_id}).scalar_one())
-
-
-def take_marks(conn: Connection, job_id: int, *, before: int, after: int) -> None:
-    """Turn the marks of a held job into dirty attempts.
+def take_marks(conn: Connection, job_ids: Sequence[int], *, before: int, after: int) -> dict[int, Marked]:
+    """The marks of held jobs by job id; they are gone with the transaction, and have to be kept elsewhere.
 
     `before`, `after` (ns): how far a fault may lie from an attempt that it concerns.
     """
-    spans: dict[int, tuple[int | None, int | None]] = {}
-    near: list[int] = []
-    for attempt_id, first, last in conn.execute(_TAKE, {"job_id": job_id}):
-        if attempt_id is None:
-            near += [stamp for stamp in (first, last) if stamp is not None]
-            continue
-        old_first, old_last = spans.get(attempt_id, (None, None))
-        firsts = [stamp for stamp in (first, old_first) if stamp is not None]
-        lasts = [stamp for stamp in (last, old_last) if stamp is not None]
-        spans[attempt_id] = (min(firsts, default=None), max(lasts, default=None))
+    out = {job_id: Marked() for job_id in job_ids}
+    near: dict[int, list[int]] = {}
+    for job_id, attempt_id, first, last in conn.execute(_TAKE, {"jobs": list(job_ids)}):
+        if attempt_id is not None:
+            out[job_id].add(attempt_id, first, last)
+        elif first is None:
+            out[job_id].facts = True
+        else:
+            near.setdefault(job_id, []).extend((first, last))
+    for job_id, stamps in near.items():
+        told = {"first": min(stamps), "last": max(stamps), "before": before, "after": after}
+        for attempt_id in conn.execute(_NEAR, {"job_id": job_id, **told}).scalars():
+            out[job_id].add(attempt_id, None, None)
+    return out
+
+
+def soil_attempts(conn: Connection, spans: Sequence[tuple[int, int, int | None, int | None]]) -> None:
+    """Keep marks with the attempts, to be booked later: (job id, attempt id, first and last stamp in ns)."""
     if spans:
-        firsts_of, lasts_of = zip(*spans.values(), strict=True)
-        told = {"attempts": list(spans), "firsts": list(firsts_of), "lasts": list(lasts_of)}
-        conn.execute(_SOIL, {"job_id": job_id, **told})
-    if near:
-        told_near = {"first": min(near), "last": max(near), "before": before, "after": after}
-        conn.execute(_SOIL_NEAR, {"job_id": job_id, **told_near})
+        jobs, attempts, firsts, lasts = (list(column) for column in zip(*spans, strict=True))
+        conn.execute(_SOIL, {"jobs": jobs, "attempts": attempts, "firsts": firsts, "lasts": lasts})
 
 
 def spread_node_marks(conn: Connection, *, after: int) -> int:
@@ -103,17 +125,31 @@ def spread_node_marks(conn: Connection, *, after: int) -> int:
     return conn.execute(_SPREAD, told).rowcount
 
 
-def pace_job(conn: Connection, job_id: int, *, not_before: int) -> None:
-    """Book a held job no sooner than that (ns) again."""
-    conn.execute(_PACE, {"job_id": job_id, "not_before": not_before})
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Why a job could not be booked, and when to try again (ns): at `not_before` if something comes."""
+
+    error: str
+    due: int
+    not_before: int
 
 
-def note_error(conn: Connection, job_id: int, error: str, *, due: int, not_before: int) -> None:
-    """Say why a held job could not be booked, and when to try again (ns): at `not_before` if something comes."""
-    told = {"job_id": job_id, "error": error, "due": due, "not_before": not_before}
-    conn.execute(_FAILED, told)
+def give_up(conn: Connection, job_id: int, marked: Marked, retry: Retry) -> None:
+    """Leave a held job's books as they are, say why, and keep its marks, which were taken."""
+    soil_attempts(conn, [(job_id, attempt_id, *span) for attempt_id, span in marked.spans.items()])
+    told = {"error": retry.error, "due": retry.due, "not_before": retry.not_before}
+    conn.execute(_FAILED, {"job_id": job_id, **told})
 
 
-def job_ids(conn: Connection, job: str | None) -> list[int]:
-    """The ids of all jobs, or of the one of that key."""
-    return list(conn.execute(_ALL if job is None else _ONE, {} if job is None else {"job": job}).scalars())
+def job_ids(conn: Connection, job: str | None) -> dict[int, str]:
+    """The ids of all jobs, or of the one of that key, with their keys."""
+    found = conn.execute(_ALL if job is None else _ONE, {} if job is None else {"job": job})
+    return {row.job_id: row.job for row in found}
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _greatest(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else max(one, other)

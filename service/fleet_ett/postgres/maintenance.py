@@ -36,10 +36,15 @@ _RAISE = text(
     " SET horizon_ns = greatest(retention.horizon_ns, EXCLUDED.horizon_ns) RETURNING horizon_ns"
 )
 _FORGET = text(
-    "UPDATE attempts SET dirty = true, link_digest = NULL, carry = NULL, summary = NULL"
+    "UPDATE attempts SET dirty = true, folded = false, link_digest = NULL, carry = NULL, carry_digest = NULL,"
+    " summary = NULL"
     " WHERE job_id = :job_id AND NOT coalesce(first_ns < (SELECT horizon_ns FROM retention), false)"
     " RETURNING attempt_id"
 )
+
+
+_UNFOLD = text("UPDATE attempts SET folded = false WHERE job_id = :job_id AND folded")
+_NOTHING = text("UPDATE jobs SET state = NULL, folded = NULL WHERE job_id = :job_id")
 
 
 def maintain(engine: Engine, *, retention_days: int, now: int) -> None:
@@ -93,6 +98,8 @@ def _drop(engine: Engine, name: str) -> bool:
 
 def drop_books(conn: Connection, job_id: int) -> None:
     """Drop what is derived of a held job; attempts whose raw events are gone keep theirs."""
+    conn.execute(_NOTHING, {"job_id": job_id})
+    conn.execute(_UNFOLD, {"job_id": job_id})
     forgotten = conn.execute(_FORGET, {"job_id": job_id}).scalars().all()
     rollups.take_out(conn, job_id, forgotten)
     for attempt_id in forgotten:

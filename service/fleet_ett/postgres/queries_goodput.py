@@ -13,7 +13,7 @@ from sqlalchemy import select
 from fleet_ett.core.goodput import goodput
 from fleet_ett.core.ledger import AttemptBooks, Carry, Link, attribute_attempt
 from fleet_ett.errors import Conflict
-from fleet_ett.postgres.job_books import JobBooks
+from fleet_ett.postgres.bookings import Bookings
 from fleet_ett.postgres.tables import jobs
 
 if TYPE_CHECKING:
@@ -31,22 +31,23 @@ def read_goodput(conn: Connection, job: str, policy: Policy) -> Row | None:
     found = conn.execute(select(jobs.c.job_id, jobs.c.as_of_ns).where(jobs.c.job == job)).one_or_none()
     if found is None or found.as_of_ns is None:
         return None
-    reads = JobBooks(conn, found.job_id, job, policy)
-    attempts = reads.attempts()
-    if any(one.frozen for one in attempts):
+    _, books = Bookings.look(conn, policy, found.job_id, job)
+    if any(one.frozen for one in books.attempts):
         msg = "raw events of this job are past their retention: its goodput view can no longer be worked out"
         raise Conflict(msg)
-    started = {one.attempt_id: reads.started(one) for one in attempts}
+    for one in books.attempts:
+        one.start, one.released = books.started(one)
     begun = sorted(
-        ((*started[one.attempt_id], one.attempt, one) for one in attempts), key=lambda told: told[:3]
+        (one for one in books.attempts if (one.start or 0) <= found.as_of_ns), key=lambda one: one.place
     )
-    begun = [told for told in begun if told[0] <= found.as_of_ns]
     booked: list[AttemptBooks] = []
     carry = Carry.empty()
-    for index, (_, _, name, attempt) in enumerate(begun):
+    for index, attempt in enumerate(begun):
         after = begun[index + 1] if index + 1 < len(begun) else None
-        link = Link(index, carry, after[0] if after else None, after[1] if after else True)
-        events = reads.events(attempt, link, now=found.as_of_ns)
-        booked.append(attribute_attempt(job, name, events, link, now=found.as_of_ns, policy=policy))
+        link = Link(index, carry, after.start if after else None, after.released if after else True)
+        events = books.events(attempt, link.next_start, now=found.as_of_ns)
+        booked.append(
+            attribute_attempt(job, attempt.attempt, events, link, now=found.as_of_ns, policy=policy)
+        )
         carry = booked[-1].carry
     return {"as_of": found.as_of_ns, **goodput(booked).to_json()}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from fleet_ett.postgres.arrays import rows_of, told
 from fleet_ett.postgres.pool import told_unavailable, transaction
 from fleet_ett.postgres.tables.rollups import (
     AMOUNTS,
@@ -27,11 +28,9 @@ from fleet_ett.postgres.tables.rollups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from sqlalchemy import Connection, Engine, Table
-
-    from fleet_ett.core.job import JobMeta
 
     Row = tuple[Any, ...]
 
@@ -40,21 +39,19 @@ BLOAT = 8 * 2**20  # bytes of `ledger_deltas` at which its dead rows are cleared
 DAY_NS = 86_400_000_000_000
 
 _DELTA = (*NAMES, "hour_ns", *LABELS, *AMOUNTS)
-_NUMBERED = {"hour_ns", *AMOUNTS}
-_TYPES = {
-    name: "bigint" if name in _NUMBERED else "boolean" if name == "repeated" else "text" for name in _DELTA
-}
-_ARRAYS = ", ".join(f"CAST(:{name} AS {_TYPES[name]}[])" for name in _DELTA[len(NAMES) :])
+_CELL = ("job_id", *_DELTA[len(NAMES) :])
 _INTO = f"INSERT INTO ledger_deltas (job_id, {', '.join(_DELTA)})"
 _OWN = ", ".join(f"j.{name}" for name in NAMES)
 _GROUP = ", ".join(f"l.{name}" for name in ("hour_ns", *LABELS))
 _NOTE = text(
-    f"{_INTO} SELECT j.job_id, {_OWN}, n.* FROM jobs j, unnest({_ARRAYS}) AS n WHERE j.job_id = :job_id"  # noqa: S608
-    f" UNION ALL SELECT j.job_id, {', '.join(f's.{name}' for name in NAMES)}, {_GROUP},"
+    f"{_INTO} SELECT j.job_id, {_OWN}, {', '.join(f'n.{name}' for name in _CELL[1:])}"  # noqa: S608 - our own names
+    f" FROM {rows_of(ledger_deltas, _CELL)} JOIN jobs j USING (job_id)"
+)
+_RENAME = text(
+    f"{_INTO} SELECT j.job_id, {', '.join(f's.{name}' for name in NAMES)}, {_GROUP},"  # noqa: S608
     f" {', '.join(f's.sign * sum(l.{name})' for name in AMOUNTS)} FROM jobs j JOIN ledger l USING (job_id)"
     f" CROSS JOIN LATERAL (VALUES (-1, {_OWN}), (1, {', '.join(f':{name}' for name in NAMES)}))"
     f" AS s (sign, {', '.join(NAMES)}) WHERE j.job_id = :job_id"
-    f" AND ({_OWN}) IS DISTINCT FROM ({', '.join(f':{name}' for name in NAMES)})"
     f" GROUP BY j.job_id, s.sign, {', '.join(f's.{name}' for name in NAMES)}, {_GROUP}"
 )
 _TAKE_OUT = text(
@@ -113,29 +110,26 @@ ROLLUPS = (
 )
 
 
-class Deltas:
-    """What one booking changes in a job's rows of the ledger."""
+def note(conn: Connection, changed: Iterable[tuple[Row | None, Row | None]]) -> None:
+    """Append what booked jobs change in their ledgers: rows of `ledger` before and after, None where there is none.
 
-    def __init__(self) -> None:
-        self._cells: dict[Row, list[int]] = {}
-
-    def change(self, before: Iterable[Row], after: Iterable[Row]) -> None:
-        """Rows of `ledger`, in the order of its columns, that were there before and are there after."""
-        for sign, rows in ((-1, before), (1, after)):
-            for row in rows:
-                cell = self._cells.setdefault(row[2:7], [0] * len(AMOUNTS))
+    The jobs' rows have the names yet under which the rows before were noted.
+    """
+    cells: dict[Row, list[int]] = {}
+    for pair in changed:
+        for sign, row in zip((-1, 1), pair, strict=True):
+            if row is not None:
+                cell = cells.setdefault((row[0], *row[2:7]), [0] * len(AMOUNTS))
                 for place, amount in enumerate(row[7:11]):
                     cell[place] += sign * amount
+    rows = [(*key, *amounts) for key, amounts in cells.items() if any(amounts)]
+    if rows:
+        conn.execute(_NOTE, told(_CELL, rows))
 
-    def note(self, conn: Connection, job_id: int, meta: JobMeta) -> None:
-        """Append them. `meta`: the names that the job gets next, while its row still has the old ones."""
-        changed = [(*key, *amounts) for key, amounts in self._cells.items() if any(amounts)]
-        columns = zip(*changed, strict=True) if changed else [()] * (len(_DELTA) - len(NAMES))
-        told: dict[str, Any] = {
-            name: list(column) for name, column in zip(_DELTA[len(NAMES) :], columns, strict=True)
-        }
-        conn.execute(_NOTE, {"job_id": job_id, **told, **{name: getattr(meta, name) for name in NAMES}})
-        self._cells.clear()
+
+def rename(conn: Connection, job_id: int, names: Mapping[str, str]) -> None:
+    """Move all of a job's ledger, as it is now, to the names that the job's row gets next."""
+    conn.execute(_RENAME, {"job_id": job_id, **{name: names[name] for name in NAMES}})
 
 
 def take_out(conn: Connection, job_id: int, attempts: Iterable[int]) -> None:

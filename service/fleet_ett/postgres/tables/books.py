@@ -6,6 +6,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Computed,
     ForeignKey,
     Identity,
     Index,
@@ -24,7 +25,9 @@ from fleet_ett.postgres.tables.metadata import EMPTY, FALSE, ZERO, metadata
 
 # A job exists from its first event on. `summary` is the core's JobSummary; `error` why the job could not be
 # booked, with the figures of its last good booking beside it. `due_ns`: when time alone changes the books;
-# `not_before_ns`: the worker's pace. `late_ns`: settled wall time that later events changed.
+# `not_before_ns`: the worker's pace. `late_ns`: settled wall time that later events changed. `state`: what the
+# worker keeps of a job besides (settled sums). `folded`: the sums of its first attempts, which nothing changes any
+# more. `summary` holds what does not grow with the number of attempts; incidents and flags are with the attempts.
 jobs = Table(
     "jobs",
     metadata,
@@ -45,13 +48,18 @@ jobs = Table(
     Column("late_ns", BigInteger, nullable=False, server_default=ZERO),
     Column("error", Text),
     Column("summary", JSONB),
-    Index("jobs_due", "due_ns", postgresql_where=text("due_ns IS NOT NULL")),
+    # `due_ns` changes with each booking and is in no index, so that a booking rewrites the row in its page
+    Column("waits", Boolean, Computed("due_ns IS NOT NULL", persisted=True), nullable=False),
+    Column("state", JSONB),
+    Column("folded", JSONB),
+    Index("jobs_waiting", "job_id", postgresql_where=text("waits")),
     Index("jobs_cluster_team", "cluster", "team"),
 )
 
 # An attempt exists from its first event on; `index` is null until it is booked. `first_ns`, `last_ns`: bounds of
 # its events' stamps, which say in which partitions to look. `alloc_ns` puts a job's attempts in order. `carry`: what
 # it leaves to the next one. `link_digest`: of what its books depended on. `dirty`: events came since.
+# `folded`: its sums are in the job's `folded`.
 attempts = Table(
     "attempts",
     metadata,
@@ -73,6 +81,9 @@ attempts = Table(
     Column("as_of_ns", BigInteger),
     Column("carry", JSONB),
     Column("summary", JSONB),
+    Column("carry_digest", Text),
+    Column("folded", Boolean, nullable=False, server_default=FALSE),
+    Index("attempts_open", "job_id", postgresql_where=text("NOT folded")),
     PrimaryKeyConstraint("job_id", "attempt_id"),
     UniqueConstraint("job_id", "attempt"),
 )
