@@ -15,7 +15,7 @@ import uvicorn
 
 from fleet_ett.app import create_app
 from fleet_ett.demo.backstage import LISTENS, stop
-from fleet_ett.postgres.pool import open_pool
+from fleet_ett.postgres.pool import ANSWER_S, open_pool
 from fleet_ett.settings import Settings
 from fleet_ett.worker import Workers
 from tests.http.service import serving
@@ -103,10 +103,10 @@ def command(*words: str, **variables: str) -> str:
 
 
 @contextmanager
-def hosted(url: str, *, workers: int = 1) -> Iterator[str]:
+def hosted(url: str, *, workers: int = 1, answer_s: float = ANSWER_S) -> Iterator[str]:
     """The address of a service on the database `url` that runs in this process: it starts at once."""
     settings = Settings(workers=workers)
-    engine = open_pool(url)
+    engine = open_pool(url, answer_s=answer_s)
     config = uvicorn.Config(create_app(settings, engine), port=0, log_config=None, lifespan="off")
     try:
         with Workers(engine, settings), serving(config) as address:

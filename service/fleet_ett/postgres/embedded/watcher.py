@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.05
 MAX_LOG_BYTES = 10 * 1024 * 1024  # a longer log is put aside when a watcher starts
-MAX_PAUSE_S = 30.0  # between attempts to bring a server back
+MAX_PAUSE_S = 5.0  # between attempts to bring a server back
 AGAIN_S = 1.0  # between two words to a server that it shall end
 STUCK_S = 120.0  # a server that takes longer to end is ended without its last checkpoint
 
@@ -61,6 +62,7 @@ class Watcher:
         self.told_to_stop = False
         self.owners: int | None = None  # held exclusively once nobody owns the server
         self.server: subprocess.Popen[bytes] | None = None
+        self.is_told = False  # that it is ready
         signal.signal(signal.SIGTERM, self._stop)
 
     def run(self) -> int:
@@ -101,6 +103,7 @@ class Watcher:
 
         Recovery may take long. Raises what the server said if it ends before.
         """
+        self.is_told = False
         leftovers.clear(self.folder.pgdata, socket_dir)
         log = os.open(self.folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -114,19 +117,29 @@ class Watcher:
             if self.is_over():
                 return
             time.sleep(POLL_S / 5)
+        self.tell_ready(socket_dir)
+
+    def tell_ready(self, socket_dir: Path) -> None:
+        """Say that the server takes connections."""
+        assert self.server is not None
         self.folder.write_state(State(READY, socket_dir=str(socket_dir), pid=self.server.pid))
+        self.is_told = True
 
     def watch(self, cluster: Cluster, socket_dir: Path) -> None:
         """Keep the server up until nobody owns it; one that died is brought back."""
         pause = POLL_S
         while not self.is_over():
-            if self.server is not None and self.server.poll() is None:
+            runs = self.server is not None and self.server.poll() is None
+            if runs and self.is_told:
                 pause = POLL_S
                 time.sleep(POLL_S)
                 continue
             try:
-                self.folder.write_state(State(STARTING))
-                self.bring_up(cluster, socket_dir)
+                if runs:  # but a full disk did not take the word of it
+                    self.tell_ready(socket_dir)
+                else:
+                    self.folder.write_state(State(STARTING))
+                    self.bring_up(cluster, socket_dir)
             except (EttError, OSError) as error:
                 _complain(f"no server; next attempt in {pause:.1f} s: {error}")
                 self.wait(pause)
@@ -180,8 +193,9 @@ def _leave_terminal(folder: Folder) -> None:
 
 
 def _complain(line: str) -> None:
-    """Into the server's log, which stands where our stderr was."""
-    os.write(2, f"fleet-ett: {line}\n".encode(errors="replace"))
+    """Into the server's log, which stands where our stderr was; that a full disk takes none is no reason to end."""
+    with suppress(OSError):
+        os.write(2, f"fleet-ett: {line}\n".encode(errors="replace"))
 
 
 def _system_error(error: OSError, folder: Folder) -> EttError:
