@@ -12,6 +12,7 @@ says which alerts fire. Keys of a story:
     gap          minutes [from, to) without a sample of anything, after BEFORE minutes
     reset        minutes after BEFORE at which every counter begins anew at 0
     replicas     for each replica of the service the minutes [from, to) in which it is scraped
+    lags         for each replica how many minutes older than the newest its figures are
     minutes      how long the second part is (default AFTER)
     fires        labels of all alerts that fire at the end; [] for none at any time after BEFORE
 
@@ -96,7 +97,9 @@ def _series(story: dict[str, Any], minutes: int) -> Iterator[dict[str, str]]:
         if kind.startswith(("up", "agent")):
             lives = lives[:1]
         for place, (first, last) in enumerate(lives):
-            shown = [one if first <= at < last else "_" for at, one in enumerate(values)]
+            lag = story.get("lags", [0] * len(lives))[place]
+            told = [*["_"] * lag, *values]
+            shown = [one if first <= at < last else "_" for at, one in enumerate(told[: minutes + 1])]
             # a replica that is gone is stale at once: Prometheus marks what a scrape does not find any more
             if last <= minutes:
                 shown[last] = "stale"
