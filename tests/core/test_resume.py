@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,8 @@ from fleet_ett.core.past import Stale
 from fleet_ett.core.policy import MINUTE, SECOND, Policy
 from fleet_ett.core.resume import Resume
 from fleet_ett.replay.wire_file import WireFile
-from tests.core.strategies import jobs
+from tests.core.long_attempts import long_job
+from tests.core.strategies import T0, event, jobs
 from tests.judge.fleet_plan import plan_fleet
 from tests.judge.verdict import decoded
 from tests.scenarios import all_scenarios
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from ett_collector.wire import Event
     from fleet_ett.core.link import Link
+    from fleet_ett.core.segments import Segment
 
 
 class Seams(Books):
@@ -71,7 +74,7 @@ class Seams(Books):
             rows = [one for one in kept[1] if one.end <= resume.books_from] + rows
             cells = [one for one in kept[2] if one.hour < resume.from_hour] + cells
             held = [one for one in kept[3] if one.hour < resume.from_hour] + held
-        assert list(whole.segments.rows()) == rows
+        assert _joined(whole.segments.rows()) == _joined(rows)
         assert whole.cells == cells
         assert whole.held == held
         assert whole.work == again.work
@@ -80,6 +83,17 @@ class Seams(Books):
         if again.resume is not None:
             self._kept[key] = (json.dumps(again.resume.to_json()), rows, cells, held)
         return whole
+
+
+def _joined(rows: Iterable[Segment]) -> list[Segment]:
+    """Neighbours that say the same made one: a seam may cut what a later report makes one piece."""
+    out: list[Segment] = []
+    for row in rows:
+        if out and replace(out[-1], end=row.end) == replace(row, start=out[-1].start):
+            out[-1] = replace(out[-1], end=row.end)
+        else:
+            out.append(row)
+    return out
 
 
 def _fits(resume: Resume, news: Iterable[Event], seen: dict[tuple[str, int], Event]) -> bool:
@@ -136,3 +150,47 @@ def test_books_of_scenarios_go_on(scenario: Any) -> None:
     policy = Policy(lateness_ns=MINUTE, seam_ns=30 * SECOND, warm_up_ns=20 * SECOND)
     if events:
         kept_books(events, policy, 12, random.Random(1))
+
+
+def test_books_of_long_attempts_go_on() -> None:
+    """Waits, saves, rollbacks, pauses, deaths, conflicts, late reports: what happens to jobs that run for long."""
+    used = 0
+    for seed in range(30):
+        policy = Policy(
+            hang_ns=25, heartbeat_ns=12, lateness_ns=15, seam_ns=(10, 20, 40)[seed % 3], warm_up_ns=18
+        )
+        used += kept_books(long_job(seed), policy, 15, random.Random(seed)).used
+    assert used > 100
+
+
+def _steady(first: int) -> list[Event]:
+    """Windows of 10 ns from `first` on, a save after each four, in an attempt from 0 to 400."""
+    told: list[dict[str, Any]] = [{"type": "attempt_start", "ts": 0, "gpus": 8}]
+    starts = [n * 10 + first for n in range(30) if n % 5 != 4]
+    for step, start in enumerate(starts):
+        told.append(
+            {"type": "steps", "rank": 0, "first": step, "last": step, "start": start, "end": start + 10}
+        )
+    told += [
+        {"type": "phase", "rank": 0, "phase": "checkpoint_save_block", "start": end, "end": end + 10}
+        for end in range(first + 40, first + 300, 50)
+    ]
+    told.append({"type": "attempt_end", "ts": 400, "outcome": "completed"})
+    return [event(seq, "n0", {"attempt": "a0", **one}) for seq, one in enumerate(told)]
+
+
+@pytest.mark.parametrize("first", [5, -5])
+def test_what_was_cut_to_the_attempt_stays_flagged(first: int) -> None:
+    """A window that begins before its attempt is flagged when it ends, from a seam as in the whole."""
+    policy = Policy(hang_ns=25, heartbeat_ns=12, lateness_ns=8, seam_ns=20, warm_up_ns=18)
+    books = kept_books(_steady(first), policy, 40, random.Random(1))
+    flags = {one["flag"] for one in books.ledger("job-a", now=T0 + 500).summary.flags}
+    assert ("clipped" in flags) == (first < 0)
+    assert (books.used > 0) == (first > 0)
+
+
+@pytest.mark.parametrize("seed", [6, 22])
+def test_a_seam_may_follow_without_a_window(seed: int) -> None:
+    """Seams closer than the warm-up is long: between two of them no window may have begun."""
+    policy = Policy(hang_ns=25, heartbeat_ns=12, lateness_ns=15, seam_ns=5, warm_up_ns=40)
+    assert kept_books(long_job(seed), policy, 30, random.Random(seed)).used > 0

@@ -102,7 +102,8 @@ def _is_sound(made: Booking, read_from: int, books_from: int) -> bool:
     steps, spans, tiles, past = made.steps, made.told.spans, made.tiles, made.past
     early = steps.start < read_from
     early_spans = spans.start < read_from
-    if (steps.end[early] > books_from).any() or (steps.start < made.bounds.start).any():
+    # as reported: `made.steps` are cut to the attempt, and what was cut is flagged when it ends
+    if (steps.end[early] > books_from).any() or (made.told.steps.start < made.bounds.start).any():
         return False
     ends = spans.end[early_spans]
     if (ends < 0).any() or (ends > books_from).any() or (spans.start < made.bounds.start).any():
@@ -212,6 +213,8 @@ def _past(made: Booking, told: Facts, read_from: int) -> Past:
 
 def _table(made: Booking, rows: Ints) -> RankTable:
     """The windows of those rows, by rank."""
+    if not len(rows):
+        return NOTHING.table
     steps, judged = made.steps.take(rows), made.judged
     where, part, whole = judged.where, judged.part[rows], judged.whole[rows]
     low, high = where.low[rows], where.high[rows]
