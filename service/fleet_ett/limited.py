@@ -26,6 +26,10 @@ class TeamReads:
         """See `Reads`."""
         return self._books.ett(self._mine(scope), by, page)
 
+    def held(self, scope: Scope, by: Sequence[str]) -> list[Row]:
+        """See `Reads`."""
+        return self._books.held(self._mine(scope), by)
+
     def lost_time(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
         return self._books.lost_time(self._mine(scope), by, page)
@@ -72,6 +76,10 @@ class TeamReads:
     def timeline(self, job: str, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
         return self._books.timeline(job, scope, page) if self.job(job) else []
+
+    def segments_since(self, job: str | None = None) -> int:
+        """See `Reads`."""
+        return self._books.segments_since(job)
 
     def incidents(self, scope: Scope, kinds: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""

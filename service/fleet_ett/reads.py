@@ -68,11 +68,17 @@ class Page:
 class Reads(Protocol):
     """The books as one consistent snapshot: all answers of one `Reads` are of the same instant.
 
+    Sums in a window raise `Conflict` where it cuts an hour of which only the whole is kept.
+
     Lists hold at most `page.limit` rows; each row of a paged list carries its sort key under `"_key"`.
     """
 
     def ett(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """Sums for ETT in groups of `by` (of ETT_BY), one row without `by` even when nothing is booked."""
+        ...
+
+    def held(self, scope: Scope, by: Sequence[str]) -> list[Row]:
+        """What was held and what of it was productive (GPU-ns) in groups of `by`; without `by` always one row."""
         ...
 
     def lost_time(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
@@ -117,6 +123,10 @@ class Reads(Protocol):
 
     def timeline(self, job: str, scope: Scope, page: Page) -> list[Row]:
         """A job's segments in order of time, clipped to the window."""
+        ...
+
+    def segments_since(self, job: str | None = None) -> int:
+        """Segments, or those of a job, that ended at this time (ns) or before are past retention; 0: none are."""
         ...
 
     def incidents(self, scope: Scope, kinds: Sequence[str], page: Page) -> list[Row]:

@@ -31,7 +31,8 @@ OPTIONS: dict[str, str] = {
     "ETT_TLS_KEY": "PEM file with its key, readable by the service's user alone",
     "ETT_LATENESS_S": "seconds after which a booking is settled although an agent may still report (default 900)",
     "ETT_HANG_S": "seconds of silence with heartbeats after which a live attempt is a stall (default 600)",
-    "ETT_RETENTION_DAYS": "days that raw events are kept; ledgers stay (default 0: for ever)",
+    "ETT_RETENTION_DAYS": "days that raw events are kept, 0 for ever; ledgers stay (default 14)",
+    "ETT_SEGMENT_RETENTION_DAYS": "days that segments are kept, 0 for ever; ledgers stay by the hour (default 90)",
     "ETT_WORKERS": "processes that answer HTTP; with more than one, attribution has a process of its own (default 1)",
     "ETT_ATTRIBUTION_WORKERS": "threads that book jobs, 0 for a service that only answers (default 1)",
     "ETT_POOL_SIZE": "database connections of each process (default 10)",
@@ -75,7 +76,8 @@ class Settings:
     tls_key: Path | None = None
     lateness_ns: int = 900 * SECOND_NS
     hang_ns: int = 600 * SECOND_NS
-    retention_days: int = 0
+    retention_days: int = 14
+    segment_days: int = 90
     workers: int = 1
     attribution_workers: int = 1
     pool_size: int = 10
@@ -102,7 +104,8 @@ class Settings:
             tls_key=tls_key,
             lateness_ns=_integer(environ, "ETT_LATENESS_S", 900, high=31 * 86_400) * SECOND_NS,
             hang_ns=_integer(environ, "ETT_HANG_S", 600, low=1, high=31 * 86_400) * SECOND_NS,
-            retention_days=_integer(environ, "ETT_RETENTION_DAYS", 0, high=36_500),
+            retention_days=_integer(environ, "ETT_RETENTION_DAYS", 14, high=36_500),
+            segment_days=_integer(environ, "ETT_SEGMENT_RETENTION_DAYS", 90, high=36_500),
             workers=_integer(environ, "ETT_WORKERS", 1, low=1, high=64),
             attribution_workers=_integer(environ, "ETT_ATTRIBUTION_WORKERS", 1, high=64),
             pool_size=_integer(environ, "ETT_POOL_SIZE", 10, low=2, high=1000),

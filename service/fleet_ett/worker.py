@@ -166,7 +166,7 @@ class Workers:
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine = engine
         self._policy = policy_of(settings)
-        self._retention_days = settings.retention_days
+        self._keep = {"retention_days": settings.retention_days, "segment_days": settings.segment_days}
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(number,), name=f"worker-{number}", daemon=True)
@@ -194,7 +194,7 @@ class Workers:
             try:
                 now = time.time_ns()
                 if number == 0 and now - maintained > MAINTENANCE_NS:
-                    maintenance.maintain(self._engine, retention_days=self._retention_days, now=now)
+                    maintenance.maintain(self._engine, **self._keep, now=now)
                     maintained = now
                 if number == 0 and now - folded > FOLD_NS:
                     rollups.fold(self._engine)

@@ -1,8 +1,9 @@
 """Books of a large fleet, made up set by set in SQL: what `readers.py` asks.
 
 Jobs that begin over the days and run for about 110 hours, 5 attempts each, 8 labels in a usual hour, more in an
-attempt's first. Segments are laid down piece by piece of (attempt, hour), and the ledger is their sums. Rows of the
-raw tables are only what readers look at. Everything follows from `setseed`.
+attempt's first. Segments are laid down piece by piece of (attempt, hour), and the ledger is their sums; rows lie in
+the order of time, as bookings write them. Rows of the raw tables are only what readers look at. Everything follows
+from `setseed`.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ FROM (SELECT p.*, b.heading, b.phase, b.component, b.blamed AND random() < 0.25 
   FROM spans a, generate_series(a.end_ns / %(hour)s, (a.following - 1) / %(hour)s) h WHERE a.following >
   a.end_ns) p
  JOIN bounds b USING (kind)) q
-WHERE e > s ORDER BY job_id, s;
+WHERE e > s ORDER BY e;
 """
 LEDGER = """
 INSERT INTO ledger SELECT job_id, attempt_id, start_ns / %(hour)s * %(hour)s, heading, phase, component,

@@ -146,7 +146,7 @@ def test_maintenance_may_run_anywhere_at_once(store: PostgresStore, engine: Engi
     agent.hand_in(store, now=NOW)
     book(engine)
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: maintain(engine, retention_days=14, now=NOW), range(4)))
+        list(pool.map(lambda _: maintain(engine, retention_days=14, segment_days=90, now=NOW), range(4)))
     assert [0, -1, -2] == days(engine)
     assert 3 == len(days_ahead(NOW))
     assert [(None,)] == rows("SELECT error FROM jobs")

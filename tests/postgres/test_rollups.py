@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
 T0 = 1_772_452_800_000_000_000  # 2026-03-02T12:00:00Z
 POLICY = Policy()
-SUMS = ("fleet_hours", "fleet_days", "tenant_days", "ledger_days", "job_hours", "job_days")
+SUMS = (
+    "fleet_hours",
+    "fleet_days",
+    "tenant_days",
+    "ledger_days",
+    "job_hours",
+    "job_days",
+    "team_hours",
+    "team_days",
+)
 
 
 def book(engine: Engine, now: int) -> None:

@@ -147,7 +147,12 @@ def test_what_is_printed_holds_no_password() -> None:
 
 def test_the_service_over_three_servers(urls: list[str]) -> None:
     """`serve` as a process: events in, books made by each server's worker, figures out."""
-    settings = {"ETT_DATABASE_URL": urls[0], "ETT_SHARD_URLS": ",".join(urls[1:]), "ETT_LOG_LEVEL": "warning"}
+    settings = {
+        "ETT_DATABASE_URL": urls[0],
+        "ETT_SHARD_URLS": ",".join(urls[1:]),
+        "ETT_LOG_LEVEL": "warning",
+        "ETT_RETENTION_DAYS": "0",
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "fleet_ett", "serve", "--port", "0"],
         env=environment(**settings), stdout=subprocess.PIPE, text=True,

@@ -104,7 +104,7 @@ def _components(books: Reads, scope: Scope, gpu_ns: int) -> dict[str, ComponentR
 
 def _trend(books: Reads, whole: Scope, scope: Scope, step: str) -> list[Row]:
     """Loss by period, each as a share of what that period held; also periods in which nothing was lost."""
-    held = {number(row, step): number(row, "gpu_ns") for row in books.ett(held_scope(whole), (step,), ALL)}
+    held = {number(row, step): number(row, "gpu_ns") for row in books.held(held_scope(whole), (step,))}
     lost = {number(row, step): row for row in books.lost_time(scope, (step,), ALL)}
     out: list[Row] = []
     for start in sorted({*held, *lost}):

@@ -17,7 +17,15 @@ from fleet_ett.http.books import Books
 from fleet_ett.http.figures import job_figures
 from fleet_ett.http.job_detail import job_detail, job_ledger
 from fleet_ett.http.job_paths import decode_key
-from fleet_ett.http.job_schemas import JobDetail, JobGoodput, JobLedger, JobRow, LedgerGroups, SegmentRow
+from fleet_ett.http.job_schemas import (
+    JobDetail,
+    JobGoodput,
+    JobLedger,
+    JobRow,
+    LedgerGroups,
+    SegmentRow,
+    Timeline,
+)
 from fleet_ett.http.openapi import READS, READS_ONE
 from fleet_ett.http.questions import LedgerQuery, PagedQuery, TimelineQuery, parse_by
 from fleet_ett.http.schemas import Listing
@@ -76,20 +84,25 @@ def get_ledger(
     return answer(request, body, body.items, hidden=unasked(LedgerGroups, by))
 
 
-@router.get(
-    "/{job}/timeline", response_model=Listing[SegmentRow], responses=READS_ONE, summary="A job's timeline"
-)
+@router.get("/{job}/timeline", response_model=Timeline, responses=READS_ONE, summary="A job's timeline")
 def get_timeline(
     request: Request, open_books: Books, job: JobKey, query: Annotated[TimelineQuery, Query()]
 ) -> Response:
-    """The job's segments in order of time, clipped to the window, with who held the job up."""
+    """The job's segments in order of time, clipped to the window, with who held the job up.
+
+    Retention drops segments after a time (`kept_from`); the ledger keeps their sums by the hour.
+    """
     key = decode_key(job)
     page = page_of(request, query.limit, query.cursor, (int,))
+    scope = query.scope()
     with open_books() as books:
-        find_job(books, key)
-        rows, following = cut(request, books.timeline(key, query.scope(), page), query.limit)
+        found = find_job(books, key)
+        rows, following = cut(request, books.timeline(key, scope, page), query.limit)
+        since = books.segments_since(key)
     items = [SegmentRow.model_validate(row) for row in rows]
-    return answer(request, Listing[SegmentRow](items=items, next=following), items)
+    begin = max(int(str(found["start"] or since)), scope.window.start or 0)
+    kept_from = since if begin < since else None
+    return answer(request, Timeline(items=items, next=following, kept_from=kept_from), items)
 
 
 @router.get("/{job}/goodput", response_model=JobGoodput, responses=READS_ONE, summary="A job's goodput view")

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from fleet_ett.http.owner_schemas import IncidentRow
-from fleet_ett.http.schemas import EXAMPLE_NS, Answer, Ratio, Sums
+from fleet_ett.http.schemas import EXAMPLE_NS, Answer, Listing, Ratio, Sums
 
 
 class JobNames(Answer):
@@ -261,3 +261,11 @@ class SegmentRow(Answer):
     gpus: int
     repeated: bool
     settled: bool
+
+
+class Timeline(Listing[SegmentRow]):
+    """A page of a job's timeline."""
+
+    kept_from: int | None = Field(
+        None, description="Segments that ended by then are past their retention; null: all are here."
+    )

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleet_ett.core.ratios import ett
-from fleet_ett.reads import Page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def held_in(books: Reads, scope: Scope) -> Row:
     """What the scope's jobs held in all: the denominator of shares, whatever part of it is shown."""
-    return books.ett(held_scope(scope), (), Page(1))[0]
+    return books.held(held_scope(scope), ())[0]
 
 
 def held_scope(scope: Scope) -> Scope:

@@ -45,6 +45,7 @@ _SHOWN = (
 _OPEN = text(f"{_SHOWN} WHERE job_id = ANY(:jobs) AND NOT folded")
 _EVERY = text(f"{_SHOWN} WHERE job_id = :job_id")
 _CARRY = text("SELECT carry FROM attempts WHERE job_id = :job_id AND attempt_id = :attempt_id")
+_SEGMENTS_SINCE = text("SELECT segments_ns FROM retention")
 _FACTS = text(
     "SELECT s.node, s.incarnation, f.seq, f.body FROM job_facts f JOIN sources s USING (source_id)"
     " WHERE f.job_id = :job_id"
@@ -84,6 +85,7 @@ class Bookings:
     jobs: list[JobBooks] = field(default_factory=list)
     marked: dict[int, jobs_due.Marked] = field(default_factory=dict)
     folded: list[tuple[int, int]] = field(default_factory=list)
+    segments_since: int = 0  # those that ended by then are past their retention
     reads: EventReads = field(init=False)
     _own: dict[int, list[Event | StepBatch]] = field(default_factory=dict)
     _near: dict[tuple[int, int], list[Event]] = field(default_factory=dict)
@@ -104,6 +106,7 @@ class Bookings:
         if not held:
             return out
         ids = list(held)
+        out.segments_since = conn.scalar(_SEGMENTS_SINCE) or 0
         out.marked = take_marks(conn, ids, policy)
         out.jobs = [out._job(row) for row in held.values()]
         by_id = {one.job_id: one for one in out.jobs}

@@ -119,17 +119,19 @@ class JobBooks:
 
     def book(self, attempt: Attempt, books: AttemptBooks, *, now: int) -> None:
         """See `fleet_ett.attribution.Job`."""
-        for table, rows in ledgers.attempt_rows(self.job_id, attempt.attempt_id, books).items():
+        since = self.bookings.segments_since
+        for table, rows in ledgers.attempt_rows(self.job_id, attempt.attempt_id, books, since=since).items():
             before = self.bookings.rows(table, self.places[attempt.attempt_id])
             self.changes.replace(table, before, rows)
             if table is segments:
-                self.late_ns += ledgers.changed_ns(ledgers.settled_rows(before), rows)
+                self.late_ns += ledgers.changed_ns(ledgers.settled_rows(before, since=since), rows)
         self._write(attempt, now)
 
     def book_gap(self, attempt: Attempt, gap: Segments, *, now: int) -> None:
         """See `fleet_ett.attribution.Job`."""
         place = self.places[attempt.attempt_id]
-        for table, rows in ledgers.gap_rows(self.job_id, attempt.attempt_id, gap).items():
+        since = self.bookings.segments_since
+        for table, rows in ledgers.gap_rows(self.job_id, attempt.attempt_id, gap, since=since).items():
             self.changes.replace(table, self.bookings.gap(table, place), rows)
         self._write(attempt, now)
 

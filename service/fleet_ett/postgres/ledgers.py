@@ -43,12 +43,17 @@ _INCIDENTS = text(
 LABEL, AMOUNTS = slice(3, 7), slice(7, 11)  # of rows of the ledger
 
 
-def attempt_rows(job_id: int, attempt_id: int, books: AttemptBooks) -> dict[Table, list[Cells]]:
-    """The rows of an attempt's books, by table, in the order of the table's columns."""
+def attempt_rows(
+    job_id: int, attempt_id: int, books: AttemptBooks, *, since: int = 0
+) -> dict[Table, list[Cells]]:
+    """The rows of an attempt's books, by table, in the order of the table's columns.
+
+    Segments that ended at `since` (ns) or before are past their retention.
+    """
     key = (job_id, attempt_id)
     return {
         ledger: [(*key, *_cell(one)) for one in books.cells],
-        segments: [(*key, *_segment(one)) for one in books.segments.rows()],
+        segments: [(*key, *_segment(one)) for one in books.segments.rows() if one.end > since],
         held_up: [(*key, one.hour, one.node, one.rank, one.wall_ns, one.gpu_ns) for one in books.held],
         work: [
             (*key, one.phase, one.work_key, one.start, one.wall_ns, one.gpu_ns, one.seen_in_job)
@@ -57,12 +62,12 @@ def attempt_rows(job_id: int, attempt_id: int, books: AttemptBooks) -> dict[Tabl
     }
 
 
-def gap_rows(job_id: int, attempt_id: int, gap: Segments) -> dict[Table, list[Cells]]:
-    """The rows of the gap after an attempt."""
+def gap_rows(job_id: int, attempt_id: int, gap: Segments, *, since: int = 0) -> dict[Table, list[Cells]]:
+    """The rows of the gap after an attempt; see `attempt_rows`."""
     key = (job_id, attempt_id)
     return {
         ledger: [(*key, *_cell(one)) for one in cells(gap)],
-        segments: [(*key, *_segment(one)) for one in gap.rows()],
+        segments: [(*key, *_segment(one)) for one in gap.rows() if one.end > since],
     }
 
 
@@ -132,10 +137,11 @@ def read_rows(
     return out
 
 
-def settled_rows(rows: Iterable[Cells]) -> list[Cells]:
-    """The settled ones of an attempt's segments."""
-    place = list(segments.columns.keys()).index("settled")
-    return [row for row in rows if row[place]]
+def settled_rows(rows: Iterable[Cells], *, since: int = 0) -> list[Cells]:
+    """The settled ones of an attempt's segments that ended after `since` (ns)."""
+    names = list(segments.columns.keys())
+    settled, end = names.index("settled"), names.index("end_ns")
+    return [row for row in rows if row[settled] and row[end] > since]
 
 
 def changed_ns(old: Sequence[Cells], new: Iterable[Cells]) -> int:

@@ -1,7 +1,8 @@
 """Housekeeping: partitions ahead, bounds on what is kept, and books dropped to be made again.
 
 Retention drops whole partitions of raw events. An attempt's events are kept together until the last of them is
-old enough, and those of books that are not made yet longer; what is dropped once stays refused.
+old enough, and those of books that are not made yet longer; what is dropped once stays refused. Segments are older
+detail of the ledger, which stays.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DAY_NS = partitions.DAY_NS
+BATCH = 20_000  # rows that one transaction deletes
 LOCKS = "SET LOCAL lock_timeout = '1s'"  # who waits for this lock has everybody else wait behind
 
 _NEEDED = text(
@@ -34,6 +36,15 @@ _WAITING = text("SELECT min(first_ns) FROM marks")
 _RAISE = text(
     "INSERT INTO retention (horizon_ns) VALUES (:horizon) ON CONFLICT (singleton) DO UPDATE"
     " SET horizon_ns = greatest(retention.horizon_ns, EXCLUDED.horizon_ns) RETURNING horizon_ns"
+)
+_RAISE_SEGMENTS = text(
+    "INSERT INTO retention (horizon_ns, segments_ns) VALUES (0, :horizon) ON CONFLICT (singleton) DO UPDATE"
+    " SET segments_ns = greatest(retention.segments_ns, EXCLUDED.segments_ns) RETURNING segments_ns"
+)
+# Rows that somebody else deletes just now are theirs.
+_DELETE_SEGMENTS = text(
+    "DELETE FROM segments WHERE ctid = ANY(ARRAY(SELECT ctid FROM segments WHERE end_ns <= :horizon"
+    " LIMIT :most FOR UPDATE SKIP LOCKED))"
 )
 _FORGET = text(
     "UPDATE attempts SET dirty = true, folded = false, link_digest = NULL, carry = NULL, carry_digest = NULL,"
@@ -47,10 +58,10 @@ _UNFOLD = text("UPDATE attempts SET folded = false WHERE job_id = :job_id AND fo
 _NOTHING = text("UPDATE jobs SET state = NULL, folded = NULL WHERE job_id = :job_id")
 
 
-def maintain(engine: Engine, *, retention_days: int, now: int) -> None:
+def maintain(engine: Engine, *, retention_days: int, segment_days: int, now: int) -> None:
     """Do what has to be done about once an hour; harmless when done twice or by several at once.
 
-    `retention_days` 0 keeps raw events for ever.
+    `retention_days` of raw events and `segment_days` of segments are kept, 0 for ever.
     """
     with transaction(engine, answer_s=LONG_S) as conn:
         partitions.add_partitions(conn, partitions.days_ahead(now), now=now)
@@ -59,6 +70,29 @@ def maintain(engine: Engine, *, retention_days: int, now: int) -> None:
         prune_audit(conn, now=now)
     if retention_days:
         drop_old_events(engine, keep_ns=retention_days * DAY_NS, now=now)
+    if segment_days:
+        drop_old_segments(engine, keep_ns=segment_days * DAY_NS, now=now)
+
+
+def drop_old_segments(engine: Engine, *, keep_ns: int, now: int) -> int:
+    """Delete the segments that ended before the oldest day that is kept; returns how many.
+
+    Their hours stay in the ledger. The bound is raised first, so that readers never add up half of an hour, and
+    bookings write none before it any more; then rows go in batches, in the order in which they lie.
+    """
+    horizon = max((now - keep_ns) // DAY_NS * DAY_NS, 0)
+    with transaction(engine) as conn:
+        horizon = conn.execute(_RAISE_SEGMENTS, {"horizon": horizon}).scalar_one()
+    gone = 0
+    while True:
+        with transaction(engine) as conn:
+            batch = conn.execute(_DELETE_SEGMENTS, {"horizon": horizon, "most": BATCH}).rowcount
+        gone += batch
+        if batch < BATCH:
+            break
+    if gone:
+        log.info("%d segments are dropped (retention); their hours stay in the ledger", gone)
+    return gone
 
 
 def drop_old_events(engine: Engine, *, keep_ns: int, now: int) -> list[str]:

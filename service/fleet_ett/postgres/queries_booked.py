@@ -1,55 +1,42 @@
-"""Booked time in a window, exact to the nanosecond: the rows that every figure is a sum of.
+"""What readers' questions have in common: one job's booked time, filters, periods, exact sums.
 
-The ledger holds cells by the hour. A window that cuts an hour takes the whole hours from the ledger and
-its edge hours from the segments, clipped; neighbouring windows therefore add up exactly. Everything
-here builds SQL and asks nothing.
+Everything here builds SQL and asks nothing.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Select,
-    Subquery,
-    and_,
-    case,
-    exists,
-    func,
-    lateral,
-    literal,
-    select,
-    true,
-    union_all,
-)
+from sqlalchemy import ColumnElement, Subquery, func, select, union_all
 
-from fleet_ett.postgres.tables import incidents, jobs, ledger, segments
-from fleet_ett.reads import DAY_NS, HOUR_NS, WEEK_NS, WEEK_SHIFT_NS
+from fleet_ett.postgres.queries_windows import Pieces, between
+from fleet_ett.postgres.tables import incidents, jobs, ledger, ledger_days, ledger_deltas
+from fleet_ett.reads import DAY_NS, HOUR_NS, WEEK_NS, WEEK_SHIFT_NS, Window
 
 if TYPE_CHECKING:
-    from fleet_ett.reads import Filters, Window
+    from sqlalchemy import CTE
+
+    from fleet_ett.reads import Filters
 
 AMOUNTS = ("wall_ns", "gpu_ns", "settled_wall_ns", "settled_gpu_ns")
 JOB_NAMES = ("cluster", "team", "model", "framework", "job")
 
 
-def booked(window: Window, job: str | None = None) -> Subquery:
-    """job_id, attempt_id, hour_ns, heading, phase, component, repeated and the four amounts, in the window.
-
-    `job` is the key of the only job that is asked about.
-    """
-    start, end = window.start, window.end
-    first = None if start is None else -(-start // HOUR_NS) * HOUR_NS
-    last = None if end is None else end // HOUR_NS * HOUR_NS
-    if start is not None and end is not None and end // HOUR_NS == start // HOUR_NS:
-        return _edge(start, end, job).subquery("booked")  # within one hour
-    parts = [_whole_hours(first, last, job)]
-    if start is not None and first is not None and start < first:
-        parts.append(_edge(start, first, job))
-    if end is not None and last is not None and last < end:
-        parts.append(_edge(last, end, job))
+def booked_of(job: str, window: Window) -> Subquery:
+    """A job's cells in the window: job_id, attempt_id, hour_ns, the labels and the four amounts."""
+    own = select(jobs.c.job_id).where(jobs.c.job == job).scalar_subquery()
+    pieces = Pieces.of(window, by_hour=True, chosen=[lambda job_id: job_id == own])
+    names = ("job_id", "attempt_id", "hour_ns", "heading", "phase", "component", "repeated", *AMOUNTS)
+    parts = [
+        select(*(ledger.c[name] for name in names)).where(
+            ledger.c.job_id == own, *between(ledger.c.hour_ns, span.low, span.high)
+        )
+        for span in pieces.hours
+    ]
+    parts += [select(*(rows.c[name] for name in names)) for rows in pieces.edges]
+    if not parts:
+        parts = [select(*(ledger.c[name] for name in names)).where(ledger.c.job_id < 0)]
     return union_all(*parts).subquery("booked")
 
 
@@ -62,21 +49,41 @@ def job_passes(
         values = getattr(filters, name)
         if values:
             out.append(jobs.c[name].in_(values))
-    booking = [
-        ledger.c[name].in_(values)
-        for name in ("component", "phase")
-        if (values := getattr(filters, name)) and name not in rows_have
-    ]
+    booking = tuple(
+        name for name in ("component", "phase") if getattr(filters, name) and name not in rows_have
+    )
     if booking:
-        lost = [] if "phase" in rows_have or filters.phase else [ledger.c.heading != "productive"]
-        hours = _between(ledger.c.hour_ns, _hour_of(window.start), window.end)
-        out.append(exists().where(ledger.c.job_id == jobs.c.job_id, *booking, *lost, *hours))
+        only_lost = "phase" not in rows_have and not filters.phase
+        booked = _that_booked(filters, window, booking, only_lost=only_lost)
+        out.append(jobs.c.job_id.in_(select(booked.c.job_id)))
     if filters.cause and "cause" not in rows_have:
-        inside = _between(incidents.c.at_ns, window.start, window.end)
-        out.append(
-            exists().where(incidents.c.job_id == jobs.c.job_id, incidents.c.cause.in_(filters.cause), *inside)
+        had = select(incidents.c.job_id).where(
+            incidents.c.cause.in_(filters.cause), *inside(incidents.c.at_ns, window)
         )
+        out.append(jobs.c.job_id.in_(had))
     return out
+
+
+@lru_cache(
+    maxsize=64
+)  # one object for one question: a statement that needs it in several places asks it once
+def _that_booked(filters: Filters, window: Window, names: tuple[str, ...], *, only_lost: bool) -> CTE:
+    """The ids of jobs with such a cell in an hour that the window touches."""
+    low = None if window.start is None else window.start // HOUR_NS * HOUR_NS
+    high = None if window.end is None else -(-window.end // HOUR_NS) * HOUR_NS
+    pieces = Pieces.of(Window(low, high))
+    parts = []
+    for table, where in (
+        *((ledger_days, span.holds(ledger_days.c.day_ns)) for span in pieces.days),
+        *((ledger, span.holds(ledger.c.hour_ns)) for span in pieces.hours),
+        (ledger_deltas, pieces.late(hours=False)),
+    ):
+        lost = [table.c.heading != "productive"] if only_lost else []
+        chosen = [table.c[name].in_(getattr(filters, name)) for name in names]
+        parts.append(select(table.c.job_id, table.c.wall_ns).where(*where, *chosen, *lost))
+    found = union_all(*parts).subquery("found")
+    grouped = select(found.c.job_id).group_by(found.c.job_id).having(func.sum(found.c.wall_ns) > 0)
+    return grouped.cte(f"that_booked_{'_'.join(names)}_{only_lost:d}")
 
 
 def row_passes(rows: Any, filters: Filters, *names: str) -> list[ColumnElement[bool]]:
@@ -86,7 +93,7 @@ def row_passes(rows: Any, filters: Filters, *names: str) -> list[ColumnElement[b
 
 def inside(column: ColumnElement[int], window: Window) -> list[ColumnElement[bool]]:
     """Whether a moment lies in [start, end)."""
-    return _between(column, window.start, window.end)
+    return between(column, window.start, window.end)
 
 
 def period(hour: ColumnElement[int], name: str) -> ColumnElement[int]:
@@ -102,71 +109,3 @@ def total(column: ColumnElement[Any], where: ColumnElement[bool] | None = None) 
     """An exact sum, 0 of nothing: Postgres adds bigints up as `numeric`, beyond 64 bits where it must."""
     added = func.sum(column) if where is None else func.sum(column).filter(where)
     return func.coalesce(added, 0)
-
-
-def _whole_hours(first: int | None, last: int | None, job: str | None) -> Select[Any]:
-    named = (
-        ledger.c[name]
-        for name in ("job_id", "attempt_id", "hour_ns", "heading", "phase", "component", "repeated")
-    )
-    amounts = (ledger.c[name] for name in AMOUNTS)
-    return select(*named, *amounts).where(*_between(ledger.c.hour_ns, first, last), *_of_job(job))
-
-
-def _edge(low: int, high: int, job: str | None) -> Select[Any]:
-    """Segments clipped to [low, high), which lies within one hour; only of jobs with time in that hour."""
-    hour = _hour_of(low)
-    held = select(ledger.c.job_id).where(ledger.c.hour_ns == hour, *_of_job(job)).distinct().subquery("held")
-    other = segments.alias("before")
-    # a job's segments do not overlap: the first one of interest is the last that starts at or before `low`
-    before = lateral(
-        select(func.max(other.c.start_ns).label("start_ns")).where(
-            other.c.job_id == held.c.job_id, other.c.start_ns <= low
-        )
-    )
-    wall = func.least(segments.c.end_ns, high) - func.greatest(segments.c.start_ns, low)
-    gpu = wall * segments.c.gpus  # at most the ledger's cell of this hour, which is a bigint
-    settled = segments.c.settled
-    names = ("heading", "phase", "component", "repeated")
-    return (
-        select(
-            segments.c.job_id,
-            segments.c.attempt_id,
-            literal(hour, BigInteger).label("hour_ns"),
-            *(segments.c[name] for name in names),
-            wall.label("wall_ns"),
-            gpu.label("gpu_ns"),
-            case((settled, wall), else_=0).label("settled_wall_ns"),
-            case((settled, gpu), else_=0).label("settled_gpu_ns"),
-        )
-        .select_from(held)
-        .join(before, true())
-        .join(
-            segments,
-            and_(
-                segments.c.job_id == held.c.job_id,
-                segments.c.start_ns >= func.coalesce(before.c.start_ns, low),
-                segments.c.start_ns < high,
-                segments.c.end_ns > low,
-            ),
-        )
-    )
-
-
-def _of_job(job: str | None) -> list[ColumnElement[bool]]:
-    if job is None:
-        return []
-    return [ledger.c.job_id == select(jobs.c.job_id).where(jobs.c.job == job).scalar_subquery()]
-
-
-def _between(column: ColumnElement[int], low: int | None, high: int | None) -> list[ColumnElement[bool]]:
-    out: list[ColumnElement[bool]] = []
-    if low is not None:
-        out.append(column >= low)
-    if high is not None:
-        out.append(column < high)
-    return out
-
-
-def _hour_of(moment: int | None) -> int | None:
-    return None if moment is None else moment // HOUR_NS * HOUR_NS

@@ -22,13 +22,14 @@ from sqlalchemy import (
 from fleet_ett.postgres.queries_booked import (
     AMOUNTS,
     JOB_NAMES,
-    booked,
     inside,
     job_passes,
     period,
     row_passes,
     total,
 )
+from fleet_ett.postgres.queries_pages import of_page
+from fleet_ett.postgres.queries_sums import cells, job_sums, pieces_of, whole_periods
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import incidents, jobs, owners
 from fleet_ett.reads import DIRECT_BY, INDUCED_BY
@@ -38,9 +39,12 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Subquery
 
+    from fleet_ett.postgres.queries_windows import Pieces
     from fleet_ett.reads import Page, Row, Scope
 
 TIMES = ("hour", "day", "week")
+# Ratios are added up as integers of this part: their sum is the same in any order, and on any number of servers.
+FINE = 1e15
 DIRECT = ("direct_ns", "direct_gpu_ns", "direct_settled_ns", "direct_settled_gpu_ns")
 INDUCED = ("induced_ns", "induced_gpu_ns", "incidents")
 COST = ("stall_ns", "gap_ns", "restart_ns", "replay_ns")
@@ -48,29 +52,62 @@ COST = ("stall_ns", "gap_ns", "restart_ns", "replay_ns")
 
 def sum_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
     """Sums for ETT in groups of `by`, in the order of the groups; without `by` always one row."""
-    cells = _cells(scope, by)
-    sums, headings = _ett_by_group(cells, by), _headings_by_group(cells, by)
-    same = and_(true(), *(sums.c[name] == headings.c[name] for name in by))
-    keys = [sums.c[name] for name in by]
-    shown = [column for column in sums.c if column.name not in by]
-    parts = (headings.c.headings, headings.c.gpu_headings)
-    query = select(*keys, *shown, *parts).join_from(sums, headings, same, isouter=not by)
-    query = query.where(*after_key(keys, page.after)).order_by(*keys).limit(page.limit)
-    found = exact_rows(conn, query, key=by)
+    part = of_page(conn, scope, by, page)
+    found = _page_of_ett(conn, scope if part is None else part, by, page)
+    if part is not None and len(found) < page.limit:  # bookings emptied some of these groups just now
+        found = _page_of_ett(conn, scope, by, page)
     for row in found:
         row["headings"] = row["headings"] or {}
         row["gpu_headings"] = row["gpu_headings"] or {}
     return found
 
 
+def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
+    pieces = pieces_of(scope, by)
+    booked = _by_heading(scope, by, pieces)
+    sums, headings, weights = _sums(booked, by), _headings_by_group(booked, by), _weights(scope, by, pieces)
+    same, of_group = (
+        and_(true(), *(sums.c[name] == part.c[name] for name in by)) for part in (headings, weights)
+    )
+    jobs_held = func.coalesce(weights.c.jobs, 0).label("jobs")
+    parts = (headings.c.headings, headings.c.gpu_headings, jobs_held, weights.c.ett_job_weighted)
+    keys = [sums.c[name] for name in by]
+    query = (
+        select(*sums.c, *parts)
+        .join_from(sums, headings, same, isouter=not by)
+        .outerjoin(weights, of_group)
+        .where(*after_key(keys, page.after))
+        .order_by(*keys)
+        .limit(page.limit)
+    )
+    return exact_rows(conn, query, key=by)
+
+
+def sum_held(conn: Connection, scope: Scope, by: Sequence[str]) -> list[Row]:
+    """What was held and what of it was productive (GPU-ns) in groups of `by`; without `by` always one row."""
+    rows = cells(scope, by)
+    keys = _dimensions(rows, by)
+    productive = total(rows.c.gpu_ns, rows.c.heading == "productive")
+    query = select(*keys, total(rows.c.gpu_ns).label("gpu_ns"), productive.label("productive_gpu_ns"))
+    return exact_rows(conn, query.group_by(*keys) if by else query)
+
+
 def sum_lost_time(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
     """Direct and induced loss in groups of `by`; the view that does not know a group of `by` is null."""
+    part = of_page(conn, scope, by, page) if by[:1] == ("job",) else None
+    found = _page_of_losses(conn, scope if part is None else part, by, page)
+    if part is not None and len(found) < page.limit:  # some of these jobs lost nothing
+        found = _page_of_losses(conn, scope, by, page)
+    return [row | _unknown_to(scope, by) for row in found]
+
+
+def _page_of_losses(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
     sums = _losses(scope, by)
     if sums is None:
         return []
     keys = [sums.c[name] for name in by]
     query = select(sums).where(*after_key(keys, page.after)).order_by(*keys).limit(page.limit)
-    return [row | _unknown_to(scope, by) for row in exact_rows(conn, query, key=by)]
+    return exact_rows(conn, query, key=by)
 
 
 def list_worst(conn: Connection, scope: Scope, by: Sequence[str], most: int) -> list[Row]:
@@ -111,45 +148,60 @@ def _unknown_to(scope: Scope, by: Sequence[str]) -> Row:
     return dict.fromkeys(hidden if _shows_induced(scope, by) else (*hidden, *INDUCED))
 
 
-def _cells(scope: Scope, by: Sequence[str]) -> FromClause:
-    """Sums by group, job and heading."""
-    rows = booked(scope.window)
-    named = (
-        select(*_dimensions(rows, by), rows.c.job_id, rows.c.heading, *(rows.c[name] for name in AMOUNTS))
-        .join_from(rows, jobs, jobs.c.job_id == rows.c.job_id)
-        .where(*job_passes(scope.filters, scope.window))
-        .subquery("named")
+def _by_heading(scope: Scope, by: Sequence[str], pieces: Pieces) -> FromClause:
+    """Sums by group and heading."""
+    rows = cells(scope, by, pieces=pieces)
+    named = select(*_dimensions(rows, by), rows.c.heading, *(rows.c[name] for name in AMOUNTS)).subquery(
+        "named"
     )
-    keys = [named.c[name] for name in (*by, *(n for n in ("job_id", "heading") if n not in by))]
-    return select(*keys, *(total(named.c[name]).label(name) for name in AMOUNTS)).group_by(*keys).cte("cells")
+    keys = [named.c[name] for name in (*by, "heading")]
+    summed = select(*keys, *(total(named.c[name]).label(name) for name in AMOUNTS)).group_by(*keys)
+    return summed.having(func.sum(named.c.wall_ns) > 0).cte("by_heading")
 
 
-def _ett_by_group(cells: FromClause, by: Sequence[str]) -> Subquery:
-    keys = [cells.c[name] for name in by]
-    productive = cells.c.heading == "productive"
+def _sums(booked: FromClause, by: Sequence[str]) -> Subquery:
+    keys = [booked.c[name] for name in by]
+    productive = booked.c.heading == "productive"
     sums = {
-        **{name: total(cells.c[name]) for name in AMOUNTS},
-        **{f"productive_{name}": total(cells.c[name], productive) for name in AMOUNTS[:2]},
-        "settled_productive_gpu_ns": total(cells.c.settled_gpu_ns, productive),
+        **{name: total(booked.c[name]) for name in AMOUNTS},
+        **{f"productive_{name}": total(booked.c[name], productive) for name in AMOUNTS[:2]},
+        "settled_productive_gpu_ns": total(booked.c.settled_gpu_ns, productive),
     }
-    one = select(*keys, cells.c.job_id, *(column.label(name) for name, column in sums.items()))
-    jobs_of = one.group_by(*keys, cells.c.job_id).subquery("jobs_of")
-    held = jobs_of.c.wall_ns > 0
-    ratio = func.avg(jobs_of.c.productive_wall_ns / func.nullif(jobs_of.c.wall_ns, 0))
-    keys = [jobs_of.c[name] for name in by]
-    query = select(
-        *keys,
-        func.count().filter(held).label("jobs"),
-        cast(ratio, Float).label("ett_job_weighted"),
-        *(total(jobs_of.c[name]).label(name) for name in sums),
-    )
+    query = select(*keys, *(column.label(name) for name, column in sums.items()))
     return query.group_by(*keys).subquery("sums") if by else query.subquery("sums")
 
 
-def _headings_by_group(cells: FromClause, by: Sequence[str]) -> Subquery:
-    keys = [cells.c[name] for name in by]
-    amounts = [total(cells.c[name]).label(name) for name in ("wall_ns", "gpu_ns")]
-    one = select(*keys, cells.c.heading, *amounts).group_by(*keys, cells.c.heading).subquery("heading_sums")
+def _weights(scope: Scope, by: Sequence[str], pieces: Pieces) -> Subquery:
+    """How many jobs held something, and the mean of their ratios, by group."""
+    whole = whole_periods(pieces, by)
+    rest = job_sums(pieces, without=whole)
+    passing = job_passes(scope.filters, scope.window)
+    parts = []
+    for rows in (rest,) if whole is None else (rest, whole.rows):
+        one = select(*_dimensions(rows, by), rows.c.job_id, rows.c.wall_ns, rows.c.productive_wall_ns)
+        if passing or set(by) - set(TIMES):
+            one = one.join_from(rows, jobs, jobs.c.job_id == rows.c.job_id).where(*passing)
+        named = one.subquery()
+        keys = [named.c[name] for name in by]
+        if rows is rest:
+            amounts = [func.sum(named.c[name]).label(name) for name in ("wall_ns", "productive_wall_ns")]
+            named = select(*keys, *amounts).group_by(*keys, named.c.job_id).subquery()
+            keys = [named.c[name] for name in by]
+        ratio = cast(named.c.productive_wall_ns, Float) / func.nullif(cast(named.c.wall_ns, Float), 0)
+        whole_ratio = cast(ratio * FINE, BigInteger)
+        summed = select(*keys, func.count(ratio).label("jobs"), func.sum(whole_ratio).label("ratios"))
+        parts.append(summed.group_by(*keys) if by else summed)
+    all_of = union_all(*parts).subquery("jobs_of")
+    keys, jobs_held = [all_of.c[name] for name in by], func.sum(all_of.c.jobs)
+    mean = cast(func.sum(all_of.c.ratios), Float) / func.nullif(cast(jobs_held, Float), 0) / FINE
+    query = select(*keys, jobs_held.label("jobs"), mean.label("ett_job_weighted"))
+    return query.group_by(*keys).subquery("weights") if by else query.subquery("weights")
+
+
+def _headings_by_group(booked: FromClause, by: Sequence[str]) -> Subquery:
+    keys = [booked.c[name] for name in by]
+    amounts = [total(booked.c[name]).label(name) for name in ("wall_ns", "gpu_ns")]
+    one = select(*keys, booked.c.heading, *amounts).group_by(*keys, booked.c.heading).subquery("heading_sums")
     keys = [one.c[name] for name in by]
     objects = [
         func.jsonb_object_agg(one.c.heading, one.c[name]).label(label)
@@ -160,17 +212,35 @@ def _headings_by_group(cells: FromClause, by: Sequence[str]) -> Subquery:
 
 
 def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
-    rows = booked(scope.window)
+    if (
+        "job" in by
+        and not set(by) - {*JOB_NAMES, *TIMES}
+        and not (scope.filters.component or scope.filters.phase)
+    ):
+        return _direct_of_jobs(scope, by)
+    rows = cells(scope, by, rows_have=("component", "phase", "cause"))
     amounts = [rows.c[name].label(label) for name, label in zip(AMOUNTS, DIRECT, strict=True)]
     return (
         select(*_dimensions(rows, by), *amounts, *_nothing(INDUCED))
-        .join_from(rows, jobs, jobs.c.job_id == rows.c.job_id)
+        .select_from(rows)
         .outerjoin(owners, owners.c.component == rows.c.component)
-        .where(
-            rows.c.heading != "productive",
-            *job_passes(scope.filters, scope.window, rows_have=("component", "phase", "cause")),
-            *row_passes(rows, scope.filters, "component", "phase"),
-        )
+        .where(rows.c.heading != "productive")
+    )
+
+
+def _direct_of_jobs(scope: Scope, by: Sequence[str]) -> Select[Any]:
+    """What a job held and did not use, without asking whose it was."""
+    rows = job_sums(pieces_of(scope, by))
+    parts = (rows.c.wall_ns - rows.c.productive_wall_ns, rows.c.gpu_ns - rows.c.productive_gpu_ns)
+    settled = (
+        rows.c.settled_wall_ns - rows.c.settled_productive_wall_ns,
+        rows.c.settled_gpu_ns - rows.c.settled_productive_gpu_ns,
+    )
+    amounts = [part.label(label) for part, label in zip((*parts, *settled), DIRECT, strict=True)]
+    return (
+        select(*_dimensions(rows, by), *amounts, *_nothing(INDUCED))
+        .join_from(rows, jobs, jobs.c.job_id == rows.c.job_id)
+        .where(parts[0] != 0, *job_passes(scope.filters, scope.window))
     )
 
 
@@ -211,7 +281,7 @@ def _dimensions(rows: FromClause, by: Sequence[str]) -> list[ColumnElement[Any]]
         if name in TIMES:
             column: ColumnElement[Any] = period(moment, name)
         elif name in JOB_NAMES:
-            column = jobs.c[name]
+            column = rows.c[name] if name in rows.c else jobs.c[name]
         elif name == "owner":
             column = func.coalesce(owners.c.owner, rows.c.component)
         else:

@@ -39,9 +39,24 @@ SHOWN = (
 
 def list_incidents(conn: Connection, scope: Scope, kinds: Sequence[str], page: Page) -> list[Row]:
     """Incidents by the time of the end, the newest first; `kinds` empty: all kinds."""
-    keys = [incidents.c.at_ns, incidents.c.job_id, incidents.c.attempt_id]
-    falling = [True] * len(keys)
-    same = and_(attempts.c.job_id == incidents.c.job_id, attempts.c.attempt_id == incidents.c.attempt_id)
+    order = ("at_ns", "job_id", "attempt_id")
+    keys = [incidents.c[name] for name in order]
+    passing = job_passes(scope.filters, scope.window, rows_have=("component", "cause"))
+    chosen = select(incidents)
+    if passing:
+        chosen = chosen.join(jobs, jobs.c.job_id == incidents.c.job_id).where(*passing)
+    found = (
+        chosen.where(
+            *inside(incidents.c.at_ns, scope.window),
+            *row_passes(incidents, scope.filters, "component", "cause"),
+            *([incidents.c.kind.in_(kinds)] if kinds else []),
+            *after_key(keys, page.after, falling=[True] * len(keys)),
+        )
+        .order_by(*(key.desc() for key in keys))
+        .limit(page.limit)
+        .subquery("found")
+    )
+    same = and_(attempts.c.job_id == found.c.job_id, attempts.c.attempt_id == found.c.attempt_id)
     query = (
         select(
             jobs.c.job,
@@ -50,24 +65,16 @@ def list_incidents(conn: Connection, scope: Scope, kinds: Sequence[str], page: P
             jobs.c.cluster,
             jobs.c.team,
             jobs.c.model,
-            incidents.c.at_ns.label("at"),
-            func.coalesce(owners.c.owner, incidents.c.component).label("owner"),
-            *(incidents.c[name] for name in SHOWN),
-            incidents.c.job_id,
-            incidents.c.attempt_id,
+            found.c.at_ns.label("at"),
+            func.coalesce(owners.c.owner, found.c.component).label("owner"),
+            *(found.c[name] for name in SHOWN),
+            found.c.job_id,
+            found.c.attempt_id,
         )
-        .join_from(incidents, jobs, jobs.c.job_id == incidents.c.job_id)
+        .join_from(found, jobs, jobs.c.job_id == found.c.job_id)
         .join(attempts, same)
-        .outerjoin(owners, owners.c.component == incidents.c.component)
-        .where(
-            *inside(incidents.c.at_ns, scope.window),
-            *job_passes(scope.filters, scope.window, rows_have=("component", "cause")),
-            *row_passes(incidents, scope.filters, "component", "cause"),
-            *([incidents.c.kind.in_(kinds)] if kinds else []),
-            *after_key(keys, page.after, falling=falling),
-        )
-        .order_by(*(key.desc() for key in keys))
-        .limit(page.limit)
+        .outerjoin(owners, owners.c.component == found.c.component)
+        .order_by(*(found.c[name].desc() for name in order))
     )
     rows = exact_rows(conn, query, key=("at", "job_id", "attempt_id"))
     for row in rows:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select, true
+from sqlalchemy import func, select
 
-from fleet_ett.postgres.queries_booked import AMOUNTS, booked, inside, job_passes, total
+from fleet_ett.postgres.queries_booked import inside, job_passes
+from fleet_ett.postgres.queries_pages import overlaps
+from fleet_ett.postgres.queries_sums import job_sums
+from fleet_ett.postgres.queries_windows import Pieces
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import attempts, incidents, jobs
+from fleet_ett.postgres.tables.rollups import JOB_AMOUNTS
 from fleet_ett.reads import Window
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
 
+    from fleet_ett.postgres.queries_windows import Chosen
     from fleet_ett.reads import Page, Row, Scope
 
+UNSHOWN = ("settled_productive_gpu_ns", "unknown_gpu_ns")
 NAMES = ("job", "name", "cluster", "team", "model", "framework")
 
 
@@ -25,7 +31,7 @@ def list_jobs(conn: Connection, scope: Scope, page: Page) -> list[Row]:
         select(jobs.c.job_id)
         .where(
             *job_passes(scope.filters, scope.window),
-            *_overlaps(scope.window),
+            *overlaps(scope.window),
             *after_key([jobs.c.job_id], page.after, falling=(True,)),
         )
         .order_by(jobs.c.job_id.desc())
@@ -62,20 +68,16 @@ def list_attempts(conn: Connection, job: str) -> list[Row]:
 
 
 def _with_sums(window: Window, chosen: ColumnElement[bool]) -> Select[Any]:
-    rows = booked(window)
-    productive, unknown = rows.c.heading == "productive", rows.c.heading == "unknown"
+    wanted = select(jobs.c.job_id).where(chosen).cte("wanted")
+    those: Chosen = [lambda job_id: job_id.in_(select(wanted.c.job_id))]
+    rows = job_sums(Pieces.of(window, chosen=those), those)
+    names = [name for name in JOB_AMOUNTS if name not in UNSHOWN]
     sums = (
-        select(
-            *(total(rows.c[name]).label(name) for name in AMOUNTS),
-            total(rows.c.wall_ns, productive).label("productive_wall_ns"),
-            total(rows.c.gpu_ns, productive).label("productive_gpu_ns"),
-            total(rows.c.settled_wall_ns, productive).label("settled_productive_wall_ns"),
-            total(rows.c.wall_ns, unknown).label("unknown_wall_ns"),
-        )
-        .where(rows.c.job_id == jobs.c.job_id)
-        .correlate(jobs)
-        .lateral("sums")
+        select(rows.c.job_id, *(func.sum(rows.c[name]).label(name) for name in names))
+        .group_by(rows.c.job_id)
+        .subquery("sums")
     )
+    amounts = [func.coalesce(sums.c[name], 0).label(name) for name in names]
     begun = select(func.count()).where(attempts.c.job_id == jobs.c.job_id, attempts.c.index.is_not(None))
     ended = select(func.count()).where(
         incidents.c.job_id == jobs.c.job_id, *inside(incidents.c.at_ns, window)
@@ -91,18 +93,8 @@ def _with_sums(window: Window, chosen: ColumnElement[bool]) -> Select[Any]:
             jobs.c.error,
             begun.correlate(jobs).scalar_subquery().label("num_attempts"),
             ended.correlate(jobs).scalar_subquery().label("num_incidents"),
-            *sums.c,
+            *amounts,
         )
-        .join_from(jobs, sums, true())
-        .where(chosen)
+        .join_from(jobs, wanted, wanted.c.job_id == jobs.c.job_id)
+        .outerjoin(sums, sums.c.job_id == jobs.c.job_id)
     )
-
-
-def _overlaps(window: Window) -> list[ColumnElement[bool]]:
-    """Jobs that have time in the window."""
-    out: list[ColumnElement[bool]] = []
-    if window.start is not None:
-        out.append(func.coalesce(jobs.c.end_ns, jobs.c.as_of_ns) > window.start)
-    if window.end is not None:
-        out.append(jobs.c.start_ns < window.end)
-    return out

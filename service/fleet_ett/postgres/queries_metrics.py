@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import and_, func, select, text, true
+from sqlalchemy import case, func, select, text, union_all
 
-from fleet_ett.postgres.queries_booked import booked, total
+from fleet_ett.postgres.queries_booked import total
+from fleet_ett.postgres.queries_windows import Pieces
 from fleet_ett.postgres.reads import snapshot
 from fleet_ett.postgres.rows import exact_rows
-from fleet_ett.postgres.tables import attempts, counter_totals, ingest_counts, jobs, marks, nodes
+from fleet_ett.postgres.tables import (
+    attempts,
+    counter_totals,
+    ingest_counts,
+    jobs,
+    ledger_deltas,
+    marks,
+    nodes,
+    team_days,
+    team_hours,
+)
 from fleet_ett.readings import (
     BUCKETS_S,
     DURATIONS,
@@ -31,7 +42,17 @@ from fleet_ett.reads import HOUR_NS, Window
 if TYPE_CHECKING:
     from typing import Any
 
-    from sqlalchemy import Connection, Engine, Select, Subquery
+    from sqlalchemy import Connection, Engine, Select
+
+
+# The first job of each cluster and team: one look into the index a pair, not one a job.
+_TENANTS = text(
+    "WITH RECURSIVE tenants AS ("
+    " (SELECT cluster, team, job_id FROM jobs ORDER BY cluster, team, job_id LIMIT 1)"
+    " UNION ALL SELECT n.* FROM tenants t CROSS JOIN LATERAL (SELECT j.cluster, j.team, j.job_id FROM jobs j"
+    " WHERE (j.cluster, j.team) > (t.cluster, t.team) ORDER BY j.cluster, j.team, j.job_id LIMIT 1) n)"
+    " SELECT cluster, team FROM tenants ORDER BY job_id"
+)
 
 
 def read_readings(engine: Engine) -> Readings:
@@ -55,8 +76,7 @@ def read_readings(engine: Engine) -> Readings:
 
 def _tenants(conn: Connection, counts: list[Count]) -> list[tuple[str, str]]:
     """Clusters and teams in the order of their first job; before them those that only counters still know."""
-    query = select(jobs.c.cluster, jobs.c.team).group_by(jobs.c.cluster, jobs.c.team)
-    found = [(row.cluster, row.team) for row in conn.execute(query.order_by(func.min(jobs.c.job_id)))]
+    found = [(cluster, team) for cluster, team in conn.execute(_TENANTS)]
     counted = {(one.labels["cluster"], one.labels["team"]) for one in counts if "team" in one.labels}
     return [*sorted(counted - set(found)), *found]
 
@@ -80,40 +100,42 @@ def _durations(counts: list[Count]) -> list[Durations]:
 
 
 def _windows(conn: Connection, now: int) -> tuple[list[Productive], list[Unknown]]:
-    """Productive and unknown GPU time in each window up to `now`.
-
-    Windows longer than an hour begin at a full hour, so that one pass over the ledger answers for all.
-    """
-    since = {
-        name: -((length - now) // HOUR_NS) * HOUR_NS for name, length in WINDOWS.items() if length > HOUR_NS
-    }
-    last_hour = {name: 0 for name in WINDOWS if name not in since}
+    """Productive and unknown GPU time in each window up to `now`; a window begins at a full hour."""
     productive: list[Productive] = []
     unknown: dict[str, Unknown] = {}
-    for rows, windows in (
-        (booked(Window(now - HOUR_NS, now)), last_hour),
-        (booked(Window(min(since.values()))), since),
-    ):
-        for cluster, team, *amounts in conn.execute(_gpu_time(rows, windows)):
-            for place, window in enumerate(windows):
-                useful, silent, held = (int(one) for one in amounts[3 * place : 3 * place + 3])
-                productive.append(Productive(cluster, team, window, useful, held))
-                if window == QUALITY_WINDOW:
-                    had = unknown.get(cluster, Unknown(cluster, 0, 0))
-                    unknown[cluster] = Unknown(cluster, had.unknown_gpu_ns + silent, had.gpu_ns + held)
+    for window, length in WINDOWS.items():
+        begin = (now - length) // HOUR_NS * HOUR_NS
+        for cluster, team, useful, silent, held in conn.execute(_gpu_time(begin)):
+            productive.append(Productive(cluster, team, window, int(useful), int(held)))
+            if window == QUALITY_WINDOW:
+                had = unknown.get(cluster, Unknown(cluster, 0, 0))
+                unknown[cluster] = Unknown(cluster, had.unknown_gpu_ns + int(silent), had.gpu_ns + int(held))
     return productive, list(unknown.values())
 
 
-def _gpu_time(rows: Subquery, windows: dict[str, int]) -> Select[Any]:
-    """By cluster and team: for each window (its first hour in ns) productive, unknown and all GPU-ns."""
-    headings = (rows.c.heading == "productive", rows.c.heading == "unknown", true())
-    sums = [
-        total(rows.c.gpu_ns, and_(rows.c.hour_ns >= start, heading)).label(f"sum_{place}_{number}")
-        for place, start in enumerate(windows.values())
-        for number, heading in enumerate(headings)
+def _gpu_time(begin: int) -> Select[Any]:
+    """By cluster and team: productive, unknown and all GPU-ns from `begin` (a full hour, ns) on."""
+    pieces = Pieces.of(Window(begin))
+    keys = ("cluster", "team")
+    parts = [
+        select(*(table.c[name] for name in (*keys, "productive_gpu_ns", "unknown_gpu_ns", "gpu_ns"))).where(
+            *span.holds(period)
+        )
+        for spans, table, period in (
+            (pieces.days, team_days, team_days.c["day_ns"]),
+            (pieces.hours, team_hours, team_hours.c["hour_ns"]),
+        )
+        for span in spans
     ]
-    keys = (jobs.c.cluster, jobs.c.team)
-    return select(*keys, *sums).join_from(rows, jobs, jobs.c.job_id == rows.c.job_id).group_by(*keys)
+    late = ledger_deltas.c
+    of_heading = [
+        case((late.heading == heading, late.gpu_ns), else_=0) for heading in ("productive", "unknown")
+    ]
+    parts.append(select(*(late[name] for name in keys), *of_heading, late.gpu_ns).where(*pieces.late()))
+    rows = union_all(*parts).subquery("rows")
+    sums = (total(rows.c[name]) for name in ("productive_gpu_ns", "unknown_gpu_ns", "gpu_ns"))
+    shown = [rows.c[name] for name in keys]
+    return select(*shown, *sums).group_by(*shown)
 
 
 def _running(conn: Connection) -> list[Running]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Numeric, case, cast, func, literal, literal_column, null, select, tuple_, union_all
+from sqlalchemy import Numeric, cast, func, literal, literal_column, select, tuple_, union_all
 
 from fleet_ett.postgres.event_rows import FAULT
 from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
@@ -32,11 +32,7 @@ def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
         "parts"
     )
     sums = (
-        select(
-            parts.c.node,
-            *(total(parts.c[name]).label(name) for name in SUMS),
-            func.count(parts.c.job_id.distinct()).label("jobs"),
-        )
+        select(parts.c.node, *(total(parts.c[name]).label(name) for name in SUMS))
         .group_by(parts.c.node)
         .subquery("sums")
     )
@@ -54,9 +50,11 @@ def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
         .limit(page.limit)
     )
     rows = exact_rows(conn, query, key=("held_gpu_ns", "node"))
-    faults = _count_faults(conn, scope, [str(row["node"]) for row in rows])
+    names = [str(row["node"]) for row in rows]
+    faults, held_jobs = _count_faults(conn, scope, names), _count_jobs(conn, scope, names)
     for row in rows:
         row["faults"] = faults.get(str(row["node"]), 0)
+        row["jobs"] = held_jobs.get(str(row["node"]), 0)
     return rows
 
 
@@ -95,48 +93,50 @@ def _count_faults(conn: Connection, scope: Scope, names: Sequence[str]) -> dict[
     return {row.node: row.faults for row in conn.execute(query)}
 
 
+def _count_jobs(conn: Connection, scope: Scope, names: Sequence[str]) -> dict[str, int]:
+    """How many jobs each of the nodes held up."""
+    rows = _held_rows(scope, held_up.c.node, func.count(held_up.c.job_id.distinct()).label("jobs"))
+    query = rows.where(held_up.c.node.in_(names)).group_by(held_up.c.node)
+    return {row.node: row.jobs for row in conn.execute(query)}
+
+
+def _held_rows(scope: Scope, *columns: Any) -> Select[Any]:
+    rows = select(*columns).where(*inside(held_up.c.hour_ns, scope.window))
+    passing = job_passes(scope.filters, scope.window)
+    return rows.join(jobs, jobs.c.job_id == held_up.c.job_id).where(*passing) if passing else rows
+
+
 def _held(scope: Scope) -> Select[Any]:
     zero = literal(0, Numeric)
-    return (
-        select(
-            held_up.c.node,
-            held_up.c.job_id,
-            cast(held_up.c.wall_ns, Numeric).label("held_ns"),
-            cast(held_up.c.gpu_ns, Numeric).label("held_gpu_ns"),
-            *(zero.label(name) for name in SUMS[2:]),
-        )
-        .join_from(held_up, jobs, jobs.c.job_id == held_up.c.job_id)
-        .where(*inside(held_up.c.hour_ns, scope.window), *job_passes(scope.filters, scope.window))
-    )
+    held_ns, held_gpu_ns = func.sum(held_up.c.wall_ns), func.sum(held_up.c.gpu_ns)
+    rows = _held_rows(scope, held_up.c.node, held_ns.label("held_ns"), held_gpu_ns.label("held_gpu_ns"))
+    return rows.add_columns(*(zero.label(name) for name in SUMS[2:])).group_by(held_up.c.node)
 
 
 def _failed(scope: Scope) -> Select[Any]:
     zero = literal(0, Numeric)
-    is_infra = case((incidents.c.kind == "infra", literal(1, Numeric)), else_=zero)
-    return (
-        select(
-            incidents.c.node,
-            null().label("job_id"),
-            zero.label("held_ns"),
-            zero.label("held_gpu_ns"),
-            literal(1, Numeric).label("failures"),
-            is_infra.label("infra_failures"),
-            cast(incidents.c.gpu_ns, Numeric).label("induced_gpu_ns"),
-        )
-        .join_from(incidents, jobs, jobs.c.job_id == incidents.c.job_id)
-        .where(
-            incidents.c.node.is_not(None),
-            incidents.c.kind != "planned",
-            *inside(incidents.c.at_ns, scope.window),
-            *job_passes(scope.filters, scope.window, rows_have=("component", "cause")),
-            *row_passes(incidents, scope.filters, "component", "cause"),
-        )
+    passing = job_passes(scope.filters, scope.window, rows_have=("component", "cause"))
+    rows = select(
+        incidents.c.node,
+        zero.label("held_ns"),
+        zero.label("held_gpu_ns"),
+        cast(func.count(), Numeric).label("failures"),
+        cast(func.count().filter(incidents.c.kind == "infra"), Numeric).label("infra_failures"),
+        func.sum(incidents.c.gpu_ns).label("induced_gpu_ns"),
+    ).where(
+        incidents.c.node.is_not(None),
+        incidents.c.kind != "planned",
+        *inside(incidents.c.at_ns, scope.window),
+        *row_passes(incidents, scope.filters, "component", "cause"),
     )
+    if passing:
+        rows = rows.join(jobs, jobs.c.job_id == incidents.c.job_id).where(*passing)
+    return rows.group_by(incidents.c.node)
 
 
 def _known() -> Select[Any]:
     zero = literal(0, Numeric)
-    return select(nodes.c.node, null().label("job_id"), *(zero.label(name) for name in SUMS))
+    return select(nodes.c.node, *(zero.label(name) for name in SUMS))
 
 
 def _is_filtered(scope: Scope) -> bool:

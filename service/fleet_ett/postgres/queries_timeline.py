@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, func, select
 
-from fleet_ett.postgres.queries_booked import AMOUNTS, booked, period, row_passes, total
+from fleet_ett.postgres.queries_booked import AMOUNTS, booked_of, period, row_passes, total
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import attempts, jobs, segments
 
@@ -22,7 +22,7 @@ SHOWN = ("heading", "phase", "component", "node", "rank", "gpus", "repeated", "s
 
 def sum_ledger(conn: Connection, job: str, scope: Scope, by: Sequence[str]) -> list[Row]:
     """A job's cells in the window, in groups of `by` and in their order."""
-    rows = booked(scope.window, job)
+    rows = booked_of(job, scope.window)
     same = and_(attempts.c.job_id == rows.c.job_id, attempts.c.attempt_id == rows.c.attempt_id)
     dimensions: list[ColumnElement[Any]] = []
     for name in by:

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import BigInteger, and_, case, cast, exists, func, or_, select
+from sqlalchemy import and_, case, exists, func, literal, select, true
 
-from fleet_ett.postgres.queries_booked import booked, inside, job_passes, row_passes, total
+from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
+from fleet_ett.postgres.queries_sums import cells
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import attempts, jobs, ledger, work
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Subquery
+    from sqlalchemy import ColumnElement, Connection, FromClause, Subquery
 
     from fleet_ett.reads import Page, Row, Scope
+
+KEYED = (
+    "keyed_ns",
+    "keyed_gpu_ns",
+    "cacheable_in_job_ns",
+    "cacheable_in_job_gpu_ns",
+    "cacheable_ns",
+    "cacheable_gpu_ns",
+)
+SHOWN = {
+    "phase": "phase",
+    "work_key": "work_key",
+    "times": "times",
+    "jobs": "jobs",
+    "keyed_ns": "wall_ns",
+    "keyed_gpu_ns": "gpu_ns",
+    "cacheable_ns": "cacheable_ns",
+    "cacheable_gpu_ns": "cacheable_gpu_ns",
+}
 
 
 def sum_repeated_work(conn: Connection, scope: Scope) -> Row:
     """Sums of replay, repeated startup and keyed work; `replayed_steps` is null where a job's is."""
-    rows = _rows(scope)
+    rows = cells(scope, (), rows_have=("component", "phase"))
     replay, startup = rows.c.heading == "replay", and_(rows.c.heading == "startup", rows.c.repeated)
     booked_sums = select(
         total(rows.c.wall_ns, replay).label("replay_ns"),
@@ -26,26 +46,18 @@ def sum_repeated_work(conn: Connection, scope: Scope) -> Row:
         total(rows.c.wall_ns, startup).label("repeated_startup_ns"),
         total(rows.c.gpu_ns, startup).label("repeated_startup_gpu_ns"),
     )
-    keyed = _keyed(scope)
-    keyed_sums = select(
-        total(keyed.c.wall_ns).label("keyed_ns"),
-        total(keyed.c.gpu_ns).label("keyed_gpu_ns"),
-        total(keyed.c.wall_ns, keyed.c.seen_in_job).label("cacheable_in_job_ns"),
-        total(keyed.c.gpu_ns, keyed.c.seen_in_job).label("cacheable_in_job_gpu_ns"),
-        total(keyed.c.wall_ns, keyed.c.cacheable).label("cacheable_ns"),
-        total(keyed.c.gpu_ns, keyed.c.cacheable).label("cacheable_gpu_ns"),
-    )
-    steps = cast(attempts.c.summary["steps_replayed"].astext, BigInteger)
+    of_keys = _of_keys(scope)
+    keyed_sums = select(*(total(of_keys.c[name]).label(name) for name in KEYED))
+    steps = attempts.c.steps_replayed
     replayed = case((func.count(steps) == func.count(), total(steps)), else_=None)
     steps_sum = (
         select(replayed.label("replayed_steps"))
-        .join_from(attempts, jobs, jobs.c.job_id == attempts.c.job_id)
-        .where(
-            attempts.c.summary.is_not(None),
-            *inside(attempts.c.start_ns, scope.window),
-            *job_passes(scope.filters, scope.window),
-        )
+        .where(attempts.c.summary.is_not(None), *inside(attempts.c.start_ns, scope.window))
+        .select_from(attempts)
     )
+    passing = job_passes(scope.filters, scope.window)
+    if passing:
+        steps_sum = steps_sum.join(jobs, jobs.c.job_id == attempts.c.job_id).where(*passing)
     out: Row = {}
     for query in (booked_sums, keyed_sums, steps_sum):
         out |= exact_rows(conn, query)[0]
@@ -54,12 +66,13 @@ def sum_repeated_work(conn: Connection, scope: Scope) -> Row:
 
 def sum_repeated_phases(conn: Connection, scope: Scope) -> list[Row]:
     """Repeated startup by phase and its component, the dearest first."""
-    rows = _rows(scope)
+    rows = cells(scope, (), rows_have=("component", "phase"))
     wall, gpu = total(rows.c.wall_ns).label("repeated_ns"), total(rows.c.gpu_ns).label("repeated_gpu_ns")
     query = (
         select(rows.c.phase, rows.c.component, wall, gpu)
         .where(rows.c.heading == "startup", rows.c.repeated)
         .group_by(rows.c.phase, rows.c.component)
+        .having(func.sum(rows.c.wall_ns) > 0)
         .order_by(gpu.desc(), rows.c.phase, rows.c.component)
     )
     return exact_rows(conn, query)
@@ -67,81 +80,90 @@ def sum_repeated_phases(conn: Connection, scope: Scope) -> list[Row]:
 
 def list_work_keys(conn: Connection, scope: Scope, page: Page) -> list[Row]:
     """Keys of which something was cacheable, by what a cache would have saved (GPU-ns), falling."""
-    keyed = _keyed(scope)
-    sums = (
-        select(
-            keyed.c.phase,
-            keyed.c.work_key,
-            func.count().label("times"),
-            func.count(keyed.c.job_id.distinct()).label("jobs"),
-            total(keyed.c.wall_ns).label("wall_ns"),
-            total(keyed.c.gpu_ns).label("gpu_ns"),
-            total(keyed.c.wall_ns, keyed.c.cacheable).label("cacheable_ns"),
-            total(keyed.c.gpu_ns, keyed.c.cacheable).label("cacheable_gpu_ns"),
-        )
-        .group_by(keyed.c.phase, keyed.c.work_key)
-        .having(func.bool_or(keyed.c.cacheable))
-        .subquery("sums")
-    )
+    sums = _of_keys(scope)
     keys = [sums.c.cacheable_gpu_ns, sums.c.phase, sums.c.work_key]
     query = (
-        select(sums)
-        .where(*after_key(keys, page.after, falling=(True, False, False)))
+        select(*(sums.c[name].label(shown) for name, shown in SHOWN.items()))
+        .where(sums.c.cacheable_times > 0, *after_key(keys, page.after, falling=(True, False, False)))
         .order_by(keys[0].desc(), *keys[1:])
         .limit(page.limit)
     )
     return exact_rows(conn, query, key=("cacheable_gpu_ns", "phase", "work_key"))
 
 
-def _rows(scope: Scope) -> Subquery:
-    rows = booked(scope.window)
-    return (
-        select(rows)
-        .join_from(rows, jobs, jobs.c.job_id == rows.c.job_id)
-        .where(
-            *job_passes(scope.filters, scope.window, rows_have=("component", "phase")),
-            *row_passes(rows, scope.filters, "component", "phase"),
+def _of_keys(scope: Scope) -> Subquery:
+    """Keyed work begun in the window, by key; `cacheable`: what of it any job of the fleet had done before.
+
+    That is all of a key but the fleet's first: one look into an index a key, and none a row.
+    """
+    rows = select(work).where(*_in_scope(work, scope)).subquery("keyed")
+    key = ("phase", "work_key")
+    amounts = {
+        "keyed_ns": total(rows.c.wall_ns),
+        "keyed_gpu_ns": total(rows.c.gpu_ns),
+        "cacheable_in_job_ns": total(rows.c.wall_ns, rows.c.seen_in_job),
+        "cacheable_in_job_gpu_ns": total(rows.c.gpu_ns, rows.c.seen_in_job),
+    }
+    of_key = [rows.c[name] for name in key]
+    summed = [column.label(name) for name, column in amounts.items()]
+    of_jobs = select(*of_key, func.count().label("times"), *summed).group_by(*of_key, rows.c.job_id)
+    in_jobs = of_jobs.subquery("in_jobs")
+    keys = (
+        select(
+            *(in_jobs.c[name] for name in key),
+            func.sum(in_jobs.c.times).label("times"),
+            func.count().label("jobs"),
+            *(total(in_jobs.c[name]).label(name) for name in amounts),
         )
-        .subquery("rows")
+        .group_by(*(in_jobs.c[name] for name in key))
+        .subquery("keys")
+    )
+    first = _first(scope, keys)
+    saved = {"cacheable_ns": first.c.wall_ns, "cacheable_gpu_ns": first.c.gpu_ns}
+    return (
+        select(
+            *keys.c,
+            (keys.c.times - func.coalesce(first.c.times, 0)).label("cacheable_times"),
+            *(
+                (keys.c[name.replace("cacheable", "keyed")] - func.coalesce(column, 0)).label(name)
+                for name, column in saved.items()
+            ),
+        )
+        .join_from(keys, first, true(), isouter=True)
+        .subquery("of_keys")
     )
 
 
-def _keyed(scope: Scope) -> Subquery:
-    """Keyed work begun in the window; `cacheable`: any job of the fleet had done it before."""
-    before = work.alias("before")
-    # the row itself breaks a tie: of two that begin at once one is the first
-    earlier = or_(
-        before.c.start_ns < work.c.start_ns,
-        and_(before.c.start_ns == work.c.start_ns, before.c.job_id < work.c.job_id),
-        and_(
-            before.c.start_ns == work.c.start_ns,
-            before.c.job_id == work.c.job_id,
-            before.c.attempt_id < work.c.attempt_id,
-        ),
+def _first(scope: Scope, keys: Subquery) -> FromClause:
+    """The fleet's first time of a key, where that is in the scope."""
+    earliest = work.alias("earliest")
+    row = (
+        select(earliest)
+        .where(earliest.c.phase == keys.c.phase, earliest.c.work_key == keys.c.work_key)
+        .order_by(earliest.c.start_ns, earliest.c.job_id, earliest.c.attempt_id)
+        .limit(1)
+        .correlate(keys)
+        .subquery("earliest_row")
     )
-    same = and_(
-        before.c.phase == work.c.phase,
-        before.c.work_key == work.c.work_key,
-        before.c.start_ns <= work.c.start_ns,
+    query = select(row.c.wall_ns, row.c.gpu_ns, literal(1).label("times")).where(
+        ~row.c.seen_in_job, *_in_scope(row, scope)
     )
-    owned = []
+    return query.correlate(keys).lateral("first")
+
+
+def _in_scope(rows: FromClause, scope: Scope) -> list[ColumnElement[bool]]:
+    """Whether a row of `work` is asked about."""
+    out = [*inside(rows.c.start_ns, scope.window), *row_passes(rows, scope.filters, "phase")]
+    passing = job_passes(scope.filters, scope.window, rows_have=("component", "phase"))
+    if passing:
+        out.append(rows.c.job_id.in_(select(jobs.c.job_id).where(*passing)))
     if scope.filters.component:
-        owned.append(
+        out.append(
             exists().where(
-                ledger.c.job_id == work.c.job_id,
-                ledger.c.attempt_id == work.c.attempt_id,
-                ledger.c.phase == work.c.phase,
+                ledger.c.job_id == rows.c.job_id,
+                ledger.c.attempt_id == rows.c.attempt_id,
+                ledger.c.phase == rows.c.phase,
                 ledger.c.component.in_(scope.filters.component),
             )
         )
-    return (
-        select(work, or_(work.c.seen_in_job, exists().where(same, earlier)).label("cacheable"))
-        .join_from(work, jobs, jobs.c.job_id == work.c.job_id)
-        .where(
-            *inside(work.c.start_ns, scope.window),
-            *job_passes(scope.filters, scope.window, rows_have=("component", "phase")),
-            *row_passes(work, scope.filters, "phase"),
-            *owned,
-        )
-        .subquery("keyed")
-    )
+    return out

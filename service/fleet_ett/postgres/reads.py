@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from sqlalchemy import select
+from sqlalchemy import exists, func, select
 
+from fleet_ett.errors import Conflict
 from fleet_ett.postgres import (
     queries_fleet,
     queries_goodput,
@@ -17,7 +19,9 @@ from fleet_ett.postgres import (
     queries_work,
 )
 from fleet_ett.postgres.pool import bound, told_unavailable
-from fleet_ett.postgres.tables import owners
+from fleet_ett.postgres.queries_windows import hours_cut_before
+from fleet_ett.postgres.tables import job_hours, jobs, owners, retention
+from fleet_ett.reads import HOUR_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
 # A question that takes longer is given up, before the questions of others starve.
 STATEMENT_TIMEOUT_S = 60
 GRACE_S = 5  # for the server to say so
+SECOND_NS = 1_000_000_000
+# Plans are short: compiling them takes longer than it saves; sums of a fleet in a hundred groups fit into memory.
+SETTINGS = f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'; SET LOCAL jit = off; SET LOCAL work_mem = '32MB'"
 
 
 class PostgresReads:
@@ -41,30 +48,42 @@ class PostgresReads:
 
     def ett(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
+        self._check(scope.window)
         return queries_fleet.sum_ett(self._conn, scope, by, page)
+
+    def held(self, scope: Scope, by: Sequence[str]) -> list[Row]:
+        """See `Reads`."""
+        self._check(scope.window)
+        return queries_fleet.sum_held(self._conn, scope, by)
 
     def lost_time(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
+        self._check(scope.window)
         return queries_fleet.sum_lost_time(self._conn, scope, by, page)
 
     def worst(self, scope: Scope, by: Sequence[str], most: int) -> list[Row]:
         """See `Reads`."""
+        self._check(scope.window)
         return queries_fleet.list_worst(self._conn, scope, by, most)
 
     def repeated_work(self, scope: Scope) -> Row:
         """See `Reads`."""
+        self._check(scope.window)
         return queries_work.sum_repeated_work(self._conn, scope)
 
     def repeated_phases(self, scope: Scope) -> list[Row]:
         """See `Reads`."""
+        self._check(scope.window)
         return queries_work.sum_repeated_phases(self._conn, scope)
 
     def work_keys(self, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
+        self._check(scope.window)
         return queries_work.list_work_keys(self._conn, scope, page)
 
     def jobs(self, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
+        self._check(scope.window)
         return queries_jobs.list_jobs(self._conn, scope, page)
 
     def job(self, job: str) -> Row | None:
@@ -81,6 +100,7 @@ class PostgresReads:
 
     def ledger(self, job: str, scope: Scope, by: Sequence[str]) -> list[Row]:
         """See `Reads`."""
+        self._check(scope.window, job)
         return queries_timeline.sum_ledger(self._conn, job, scope, by)
 
     def timeline(self, job: str, scope: Scope, page: Page) -> list[Row]:
@@ -104,6 +124,29 @@ class PostgresReads:
         found = self._conn.execute(select(owners.c.component, owners.c.owner))
         return {row.component: row.owner for row in found}
 
+    def segments_since(self, job: str | None = None) -> int:
+        """See `Reads`."""
+        del job
+        return self._conn.scalar(select(func.max(retention.c.segments_ns))) or 0
+
+    def _check(self, window: Window, job: str | None = None) -> None:
+        """Raise `Conflict` where the window cuts an hour of which segments are gone: half of it cannot be told."""
+        if not any(bound is not None and bound % HOUR_NS for bound in (window.start, window.end)):
+            return
+        since = self.segments_since()
+        hours = hours_cut_before(window, since)
+        if not hours:
+            return
+        held = select(job_hours.c.job_id).where(job_hours.c.hour_ns.in_(hours))
+        if job is not None:
+            held = held.join(jobs, jobs.c.job_id == job_hours.c.job_id).where(jobs.c.job == job)
+        if self._conn.scalar(select(exists(held))):
+            begin = (
+                datetime.fromtimestamp(since // SECOND_NS, timezone.utc).isoformat().replace("+00:00", "Z")
+            )
+            msg = f"what happened within an hour is kept from {begin} on: before it a window has full hours (UTC)"
+            raise Conflict(msg)
+
 
 @contextmanager
 def open_books(engine: Engine, policy: Policy) -> Iterator[PostgresReads]:
@@ -118,5 +161,5 @@ def snapshot(engine: Engine) -> Iterator[Connection]:
     options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     with told_unavailable(), engine.connect().execution_options(**options) as conn, conn.begin():
         bound(conn, STATEMENT_TIMEOUT_S + GRACE_S)
-        conn.exec_driver_sql(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'")
+        conn.exec_driver_sql(SETTINGS)
         yield conn

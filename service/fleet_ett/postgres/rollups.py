@@ -24,11 +24,13 @@ from fleet_ett.postgres.tables.rollups import (
     job_hours,
     ledger_days,
     ledger_deltas,
+    team_days,
+    team_hours,
     tenant_days,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from sqlalchemy import Connection, Engine, Table
 
@@ -58,10 +60,15 @@ _TAKE_OUT = text(
     f"{_INTO} SELECT j.job_id, {_OWN}, {_GROUP}, {', '.join(f'-l.{name}' for name in AMOUNTS)}"  # noqa: S608
     " FROM jobs j JOIN ledger l USING (job_id) WHERE j.job_id = :job_id AND l.attempt_id = ANY(:attempts)"
 )
-_LEDGER = (
-    f"(SELECT l.job_id, {_OWN}, {_GROUP}, {', '.join(f'l.{name}' for name in AMOUNTS)}"  # noqa: S608
-    " FROM ledger l JOIN jobs j USING (job_id))"
-)
+
+
+def _source(table: str, hour: str) -> str:
+    """Rows of the ledger, or of its days, as `ledger_deltas` has them."""
+    columns = ("l.job_id", _OWN, f"l.{hour} AS hour_ns", *(f"l.{name}" for name in (*LABELS, *AMOUNTS)))
+    return f"(SELECT {', '.join(columns)} FROM {table} l JOIN jobs j USING (job_id))"  # noqa: S608
+
+
+_LEDGER, _LEDGER_DAYS = _source("ledger", "hour_ns"), _source("ledger_days", "day_ns")
 _SLICES = "CROSS JOIN LATERAL (VALUES ('', ''), {}) AS s (slice, name)".format(
     ", ".join(f"('{name}', d.{name})" for name in NAMES)
 )
@@ -100,13 +107,16 @@ def _sum_of(amount: str) -> str:
     return f"sum(d.{amount})"
 
 
+# `ledger_days` first: what is made of the whole ledger makes the other days of it.
 ROLLUPS = (
-    _Rollup(fleet_hours, _keys("slice", "name", *LABELS, day=False), _SLICES),
-    _Rollup(fleet_days, _keys("slice", "name", *LABELS), _SLICES),
-    _Rollup(tenant_days, _keys(*NAMES, *LABELS)),
     _Rollup(ledger_days, _keys("job_id", *LABELS)),
-    _Rollup(job_hours, _keys("job_id", day=False)),
     _Rollup(job_days, _keys("job_id")),
+    _Rollup(team_days, _keys("cluster", "team")),
+    _Rollup(tenant_days, _keys(*NAMES, *LABELS)),
+    _Rollup(fleet_days, _keys("slice", "name", *LABELS), _SLICES),
+    _Rollup(fleet_hours, _keys("slice", "name", *LABELS, day=False), _SLICES),
+    _Rollup(team_hours, _keys("cluster", "team", day=False)),
+    _Rollup(job_hours, _keys("job_id", day=False)),
 )
 
 
@@ -144,8 +154,9 @@ def fold(engine: Engine) -> bool:
             return False
         conn.exec_driver_sql(_TAKEN)
         conn.exec_driver_sql(_TAKE)
-        for statement in _statements("taken_deltas"):
-            conn.execute(text(statement))
+        for one in ROLLUPS:
+            conn.execute(text(_add(one, "taken_deltas")))
+            conn.execute(text(_prune(one, "taken_deltas")))
         bloated = bool(conn.scalar(_SIZE) > BLOAT)
     if bloated:
         with told_unavailable(), engine.connect() as conn:
@@ -155,12 +166,15 @@ def fold(engine: Engine) -> bool:
 
 def backfill(conn: Connection) -> None:
     """Make the roll-ups anew from the ledger. Bookings wait meanwhile; readers do not."""
+    conn.exec_driver_sql("SET LOCAL work_mem = '256MB'")  # for the groups of a large fleet's years
     conn.exec_driver_sql("LOCK TABLE ledger, ledger_deltas IN SHARE ROW EXCLUSIVE MODE")
     conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
     for table in (ledger_deltas, *(one.table for one in ROLLUPS)):
         conn.execute(table.delete())
-    for statement in _statements(_LEDGER):
-        conn.execute(text(statement))
+    for one in ROLLUPS:
+        of_days = one.table is not ledger_days and "day_ns" in one.keys
+        conn.execute(text(_add(one, _LEDGER_DAYS if of_days else _LEDGER)))
+        conn.exec_driver_sql(f"ANALYZE {one.table.name}")
 
 
 def differences(conn: Connection) -> list[str]:
@@ -173,27 +187,28 @@ def differences(conn: Connection) -> list[str]:
     return out
 
 
-def _statements(source: str) -> Iterator[str]:
-    """Add the rows of `source`, which has the columns of `ledger_deltas`, to every roll-up."""
-    for one in ROLLUPS:
-        name, sums = one.table.name, one.sums()
-        columns = (*one.keys, *sums)
-        raised = ", ".join(f"{amount} = r.{amount} + EXCLUDED.{amount}" for amount in sums)
-        yield (
-            f"INSERT INTO {name} AS r ({', '.join(columns)})"  # noqa: S608 - our own names
-            f" SELECT {', '.join((*one.keys.values(), *sums.values()))} FROM {source} d {one.spread}"
-            f" GROUP BY {', '.join(one.keys.values())}"
-            f" HAVING {' OR '.join(f'{amount} <> 0' for amount in sums.values())}"
-            f" ON CONFLICT ({', '.join(one.keys)}) DO UPDATE SET {raised}"
-        )
-        if source == _LEDGER:
-            continue
-        # no amount is negative and none is larger than its wall time: without it nothing is left
-        narrow = [key for key in one.keys if key in ("job_id", "hour_ns", "day_ns")]
-        yield (
-            f"DELETE FROM {name} WHERE wall_ns = 0 AND ({', '.join(narrow)}) IN"  # noqa: S608
-            f" (SELECT {', '.join(one.keys[key] for key in narrow)} FROM {source} d WHERE d.wall_ns < 0)"
-        )
+def _add(one: _Rollup, source: str) -> str:
+    """Add the rows of `source`, which has the columns of `ledger_deltas`, to a roll-up."""
+    sums = one.sums()
+    period = next(one.keys[name] for name in ("hour_ns", "day_ns") if name in one.keys)
+    raised = ", ".join(f"{amount} = r.{amount} + EXCLUDED.{amount}" for amount in sums)
+    return (
+        f"INSERT INTO {one.table.name} AS r ({', '.join((*one.keys, *sums))})"  # noqa: S608 - our own names
+        f" SELECT {', '.join((*one.keys.values(), *sums.values()))} FROM {source} d {one.spread}"
+        f" GROUP BY {', '.join(one.keys.values())}"
+        f" HAVING {' OR '.join(f'{amount} <> 0' for amount in sums.values())}"
+        f" ORDER BY {period}"  # what is read together lies together
+        f" ON CONFLICT ({', '.join(one.keys)}) DO UPDATE SET {raised}"
+    )
+
+
+def _prune(one: _Rollup, source: str) -> str:
+    """Drop what is 0 now. No amount is negative or without wall time, so nothing is left where that is 0."""
+    narrow = [key for key in one.keys if key in ("job_id", "hour_ns", "day_ns")]
+    return (
+        f"DELETE FROM {one.table.name} WHERE wall_ns = 0 AND ({', '.join(narrow)}) IN"  # noqa: S608
+        f" (SELECT {', '.join(one.keys[key] for key in narrow)} FROM {source} d WHERE d.wall_ns < 0)"
+    )
 
 
 def _difference(one: _Rollup) -> str:

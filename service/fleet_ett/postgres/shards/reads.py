@@ -44,6 +44,11 @@ class FleetReads(PostgresReads):
         one = self._sole(scope)
         return super().ett(scope, by, page) if one is None else one.ett(scope, by, page)
 
+    def held(self, scope: Scope, by: Sequence[str]) -> list[Row]:
+        """See `Reads`."""
+        one = self._sole(scope)
+        return super().held(scope, by) if one is None else one.held(scope, by)
+
     def lost_time(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
         one = None if "owner" in by else self._sole(scope)  # owners are at home
@@ -77,6 +82,10 @@ class FleetReads(PostgresReads):
     def timeline(self, job: str, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
         return self._of(job).timeline(job, scope, page)
+
+    def segments_since(self, job: str | None = None) -> int:
+        """See `Reads`."""
+        return super().segments_since() if job is None else self._of(job).segments_since()
 
     def _sole(self, scope: Scope) -> PostgresReads | None:
         """The owner of the only job that a question is about."""

@@ -49,6 +49,8 @@ from fleet_ett.postgres.tables.rollups import (
     job_hours,
     ledger_days,
     ledger_deltas,
+    team_days,
+    team_hours,
     tenant_days,
 )
 
@@ -80,6 +82,8 @@ __all__ = [
     "retention",
     "segments",
     "sources",
+    "team_days",
+    "team_hours",
     "tenant_days",
     "token_changes",
     "tokens",

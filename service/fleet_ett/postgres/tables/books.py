@@ -53,7 +53,8 @@ jobs = Table(
     Column("state", JSONB),
     Column("folded", JSONB),
     Index("jobs_waiting", "job_id", postgresql_where=text("waits")),
-    Index("jobs_cluster_team", "cluster", "team"),
+    Index("jobs_cluster_team", "cluster", "team", "job_id"),
+    Index("jobs_live", "job_id", postgresql_where=text("live")),
 )
 
 # An attempt exists from its first event on; `index` is null until it is booked. `first_ns`, `last_ns`: bounds of
@@ -81,11 +82,19 @@ attempts = Table(
     Column("as_of_ns", BigInteger),
     Column("carry", JSONB),
     Column("summary", JSONB),
+    Column("steps_replayed", BigInteger, Computed("(summary ->> 'steps_replayed')::bigint", persisted=True)),
     Column("carry_digest", Text),
     Column("folded", Boolean, nullable=False, server_default=FALSE),
     Index("attempts_open", "job_id", postgresql_where=text("NOT folded")),
     PrimaryKeyConstraint("job_id", "attempt_id"),
     UniqueConstraint("job_id", "attempt"),
+    Index("attempts_live", "job_id", postgresql_include=["gpus"], postgresql_where=text("live")),
+    Index(
+        "attempts_start",
+        "start_ns",
+        postgresql_include=["job_id", "steps_replayed"],
+        postgresql_where=text("summary IS NOT NULL"),
+    ),
 )
 
 # Which attempts a node worked for: whom a fault without a job concerns.
@@ -134,6 +143,7 @@ segments = Table(
     Column("settled", Boolean, nullable=False),
     # a job's segments never overlap; the attempt stands in the key for the moment in which two are written anew
     PrimaryKeyConstraint("job_id", "start_ns", "attempt_id"),
+    Index("segments_end", "end_ns", postgresql_using="brin"),
 )
 
 held_up = Table(
@@ -148,6 +158,7 @@ held_up = Table(
     Column("gpu_ns", BigInteger, nullable=False),
     PrimaryKeyConstraint("job_id", "attempt_id", "hour_ns", "node", "rank"),
     Index("held_up_hour", "hour_ns"),
+    Index("held_up_node", "node", "hour_ns"),
 )
 
 work = Table(

@@ -18,7 +18,7 @@ from sqlalchemy import (
     text,
 )
 
-from fleet_ett.postgres.tables.metadata import metadata
+from fleet_ett.postgres.tables.metadata import ZERO, metadata
 
 # Who speaks. `last_seq`: an event beyond it cannot be a repeat, which makes ingest cheap.
 sources = Table(
@@ -131,10 +131,12 @@ ingest_counts = Table(
     PrimaryKeyConstraint("slot", "result"),
 )
 
-# One row: raw events before `horizon_ns` are gone, and refused when they come.
+# One row: raw events before `horizon_ns` are gone, and refused when they come; segments that ended at `segments_ns`
+# or before are gone.
 retention = Table(
     "retention",
     metadata,
     Column("singleton", Boolean, primary_key=True, server_default=text("true")),
     Column("horizon_ns", BigInteger, nullable=False),
+    Column("segments_ns", BigInteger, nullable=False, server_default=ZERO),
 )

@@ -23,7 +23,7 @@ from fleet_ett.postgres.tables.metadata import metadata
 LABELS = ("heading", "phase", "component", "repeated")
 NAMES = ("cluster", "team", "model", "framework")
 AMOUNTS = ("wall_ns", "gpu_ns", "settled_wall_ns", "settled_gpu_ns")
-# What readers ask of a job without its labels.
+# What readers ask without the labels.
 JOB_AMOUNTS = (
     *AMOUNTS,
     "productive_wall_ns",
@@ -31,6 +31,7 @@ JOB_AMOUNTS = (
     "settled_productive_wall_ns",
     "settled_productive_gpu_ns",
     "unknown_wall_ns",
+    "unknown_gpu_ns",
 )
 
 
@@ -110,4 +111,18 @@ job_hours, job_days = (
         Index(f"{table}_{period[:-3]}", period),
     )
     for table, period, wide in (("job_hours", "hour_ns", ()), ("job_days", "day_ns", ("gpu",)))
+)
+
+# Every cluster and team by hour and by day, without the labels: what a scrape asks.
+team_hours, team_days = (
+    Table(
+        table,
+        metadata,
+        Column(period, BigInteger, nullable=False),
+        Column("cluster", Text, nullable=False),
+        Column("team", Text, nullable=False),
+        *_amounts(JOB_AMOUNTS, wide=("wall", "gpu")),
+        PrimaryKeyConstraint(period, "cluster", "team"),
+    )
+    for table, period in (("team_hours", "hour_ns"), ("team_days", "day_ns"))
 )

@@ -1,0 +1,241 @@
+"""The cells that a fleet's figures are sums of, from as few rows as will do.
+
+Days and hours come from the roll-ups by the names that a question needs, edges from the segments, and what is not
+folded yet from `ledger_deltas`. Everything here builds SQL and asks nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import BigInteger, ColumnElement, Select, and_, case, cast, func, or_, select, true, union_all
+
+from fleet_ett.postgres.queries_booked import job_passes, row_passes
+from fleet_ett.postgres.queries_windows import Pieces, between
+from fleet_ett.postgres.tables import (
+    fleet_days,
+    fleet_hours,
+    job_days,
+    job_hours,
+    jobs,
+    ledger,
+    ledger_days,
+    ledger_deltas,
+    tenant_days,
+)
+from fleet_ett.postgres.tables.rollups import AMOUNTS, JOB_AMOUNTS, LABELS, NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import FromClause, Subquery, Table
+
+    from fleet_ett.postgres.queries_windows import Chosen, Span
+    from fleet_ett.reads import Scope
+
+    Columns = dict[str, ColumnElement[Any]]
+
+OF_JOBS = (*NAMES, "job")
+
+
+def cells(
+    scope: Scope, by: Sequence[str], *, rows_have: tuple[str, ...] = (), pieces: Pieces | None = None
+) -> Subquery:
+    """The names and the job of `by`, hour_ns, the labels and the amounts; several rows may be of one cell.
+
+    `hour_ns` is the day of what is of a whole day. Filters of `rows_have` are left to the rows' own columns.
+    `pieces`: those of the window, where the statement reads them elsewhere, too.
+    """
+    pieces = pieces or pieces_of(scope, by)
+    source = Source(scope, tuple(name for name in OF_JOBS if name in by), rows_have)
+    if source.of_single_jobs:
+        parts = source.by_job(pieces)
+    elif len(source.names) > 1:
+        parts = source.by_tenant(pieces)
+    else:
+        parts = source.by_slice(pieces)
+    return union_all(*parts, *source.edges(pieces)).subquery("cells")
+
+
+def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
+    """The pieces of the window for these groups."""
+    return Pieces.of(scope.window, by_hour="hour" in by)
+
+
+@dataclass(frozen=True, slots=True)
+class WholePeriods:
+    """Spans of hours or days of which `rows` holds each job once: job_id, hour_ns, wall_ns, productive_wall_ns."""
+
+    spans: tuple[Span, ...]
+    rows: Subquery
+
+
+def whole_periods(pieces: Pieces, by: Sequence[str]) -> WholePeriods | None:
+    """The hours, or the days, that are groups of `by` and lie whole in the window; nobody need add them up."""
+    if "hour" in by and pieces.hours:
+        return WholePeriods(pieces.hours, _once(pieces.hours, job_hours, job_hours.c.hour_ns))
+    if "day" in by and pieces.days:
+        return WholePeriods(pieces.days, _once(pieces.days, job_days, job_days.c.day_ns))
+    return None
+
+
+def _once(spans: Sequence[Span], table: Table, period: ColumnElement[int]) -> Subquery:
+    """The rows of a roll-up with what is not folded yet."""
+    step = spans[0].step
+    late_period = ledger_deltas.c.hour_ns - ledger_deltas.c.hour_ns % step
+    productive = ledger_deltas.c.heading == "productive"
+    late = (
+        select(
+            ledger_deltas.c.job_id,
+            late_period.label("period"),
+            func.sum(ledger_deltas.c.wall_ns).label("wall_ns"),
+            func.coalesce(func.sum(ledger_deltas.c.wall_ns).filter(productive), 0).label(
+                "productive_wall_ns"
+            ),
+        )
+        .where(or_(*(and_(true(), *between(ledger_deltas.c.hour_ns, one.low, one.high)) for one in spans)))
+        .group_by(ledger_deltas.c.job_id, late_period)
+        .subquery("late")
+    )
+    names = ("wall_ns", "productive_wall_ns")
+    held = or_(*(and_(true(), *one.holds(period)) for one in spans))
+    kept = select(table.c.job_id, period.label("period"), *(table.c[name] for name in names)).where(held)
+    kept_rows = kept.subquery("kept")
+    same = and_(kept_rows.c.job_id == late.c.job_id, kept_rows.c.period == late.c.period)
+    job_id = func.coalesce(kept_rows.c.job_id, late.c.job_id).label("job_id")
+    moment = func.coalesce(kept_rows.c.period, late.c.period).label("hour_ns")
+    amounts = [
+        (func.coalesce(kept_rows.c[name], 0) + func.coalesce(late.c[name], 0)).label(name) for name in names
+    ]
+    return select(job_id, moment, *amounts).join_from(kept_rows, late, same, full=True).subquery("once")
+
+
+def job_sums(pieces: Pieces, chosen: Chosen = (), *, without: WholePeriods | None = None) -> Subquery:
+    """job_id, hour_ns and JOB_AMOUNTS of all jobs in the window, or of those that `chosen` holds for.
+
+    Several rows may be of one job and time; `hour_ns` is the day of what is of a whole day. `without`: periods that
+    are left out.
+    """
+    left_out = without.spans if without else ()
+    parts: list[Select[Any]] = []
+    for spans, table, period in (
+        (pieces.days, job_days, job_days.c["day_ns"]),
+        (pieces.hours, job_hours, job_hours.c["hour_ns"]),
+    ):
+        of_them = [one(table.c.job_id) for one in chosen]
+        columns = [table.c.job_id, period.label("hour_ns"), *(table.c[name] for name in JOB_AMOUNTS)]
+        kept = [span for span in spans if span not in left_out]
+        parts += [select(*columns).where(*span.holds(period), *of_them) for span in kept]
+    late = pieces.late(without=left_out)
+    for rows, where in (
+        (ledger_deltas, [*late, *(one(ledger_deltas.c.job_id) for one in chosen)]),
+        *((rows, []) for rows in pieces.edges),
+    ):
+        parts.append(select(rows.c.job_id, rows.c.hour_ns, *_by_heading(rows)).where(*where))
+    return union_all(*parts).subquery("job_sums")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What of the cells a question needs: the names that it shows, its filters, and those that the rows have."""
+
+    scope: Scope
+    shown: tuple[str, ...]
+    rows_have: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names that must be told apart."""
+        return [name for name in NAMES if name in self.shown or self.wanted(name)]
+
+    def wanted(self, name: str) -> tuple[str, ...]:
+        """The values of a name that pass; empty: all."""
+        return tuple(getattr(self.scope.filters, name)) if hasattr(self.scope.filters, name) else ()
+
+    @property
+    def of_single_jobs(self) -> bool:
+        """Whether jobs must be told apart."""
+        filters = self.scope.filters
+        chosen = [name for name in ("component", "phase", "cause") if name not in self.rows_have]
+        return "job" in self.shown or bool(filters.job) or any(getattr(filters, name) for name in chosen)
+
+    def by_slice(self, pieces: Pieces) -> Iterator[Select[Any]]:
+        """The fleet by one name, or as a whole."""
+        name = next(iter(self.names), "")
+        for spans, table, period in (
+            (pieces.days, fleet_days, fleet_days.c["day_ns"]),
+            (pieces.hours, fleet_hours, fleet_hours.c["hour_ns"]),
+        ):
+            own: Columns = {name: table.c.name}
+            for span in spans:
+                rows = self._select(table, period, own)
+                yield rows.where(table.c.slice == name, *span.holds(period), *self._named(own))
+        yield self._late(pieces)
+
+    def by_tenant(self, pieces: Pieces) -> Iterator[Select[Any]]:
+        """The fleet by several names: days are kept, hours are those of the jobs."""
+        own: Columns = {name: tenant_days.c[name] for name in NAMES}
+        period = tenant_days.c.day_ns
+        for span in pieces.days:
+            yield self._select(tenant_days, period, own).where(*span.holds(period), *self._named(own))
+        yield self._late(pieces, hours=False)
+        yield from self._hours(pieces)
+
+    def by_job(self, pieces: Pieces) -> Iterator[Select[Any]]:
+        """Job by job."""
+        period = ledger_days.c.day_ns
+        for span in pieces.days:
+            yield self._of_jobs(ledger_days, period).where(*span.holds(period))
+        yield self._of_jobs(ledger_deltas, ledger_deltas.c.hour_ns).where(*pieces.late(hours=False))
+        yield from self._hours(pieces)
+
+    def edges(self, pieces: Pieces) -> Iterator[Select[Any]]:
+        """What lies within an hour that the window cuts."""
+        for rows in pieces.edges:
+            yield self._of_jobs(rows, rows.c.hour_ns)
+
+    def _hours(self, pieces: Pieces) -> Iterator[Select[Any]]:
+        for span in pieces.hours:
+            yield self._of_jobs(ledger, ledger.c.hour_ns).where(*span.holds(ledger.c.hour_ns))
+
+    def _late(self, pieces: Pieces, *, hours: bool = True) -> Select[Any]:
+        own: Columns = {name: ledger_deltas.c[name] for name in NAMES}
+        rows = self._select(ledger_deltas, ledger_deltas.c.hour_ns, own)
+        return rows.where(*pieces.late(hours=hours), *self._named(own))
+
+    def _of_jobs(self, table: FromClause, period: ColumnElement[int]) -> Select[Any]:
+        own: Columns = {name: jobs.c[name] for name in OF_JOBS}
+        passing = job_passes(self.scope.filters, self.scope.window, rows_have=self.rows_have)
+        rows = self._select(table, period, own)
+        if not passing and not self.shown:
+            return rows
+        return rows.join(jobs, jobs.c.job_id == table.c.job_id).where(*passing)
+
+    def _named(self, own: Columns) -> list[ColumnElement[bool]]:
+        return [own[name].in_(self.wanted(name)) for name in NAMES if self.wanted(name)]
+
+    def _select(self, table: FromClause, period: ColumnElement[int], own: Columns) -> Select[Any]:
+        here = [name for name in ("component", "phase") if name in self.rows_have]
+        return (
+            select(
+                *(own[name].label(name) for name in self.shown),
+                period.label("hour_ns"),
+                *(table.c[name] for name in (*LABELS, *AMOUNTS)),
+            )
+            .select_from(table)
+            .where(*row_passes(table, self.scope.filters, *here))
+        )
+
+
+def _by_heading(table: FromClause) -> list[ColumnElement[Any]]:
+    """JOB_AMOUNTS of rows that have a heading."""
+    out: list[ColumnElement[Any]] = []
+    for name in JOB_AMOUNTS:
+        heading = next((one for one in ("productive", "unknown") if one in name), None)
+        if heading is None:
+            out.append(table.c[name])
+        else:
+            amount = table.c[name.replace(f"{heading}_", "")]
+            out.append(case((table.c.heading == heading, amount), else_=cast(0, BigInteger)).label(name))
+    return out
