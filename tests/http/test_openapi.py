@@ -26,7 +26,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "/v1/jobs": Listing[job_schemas.JobRow],
     "/v1/jobs/{job}": job_schemas.JobDetail,
     "/v1/jobs/{job}/ledger": job_schemas.JobLedger,
-    "/v1/jobs/{job}/timeline": Listing[job_schemas.SegmentRow],
+    "/v1/jobs/{job}/timeline": job_schemas.Timeline,
     "/v1/jobs/{job}/goodput": job_schemas.JobGoodput,
     "/v1/incidents": Listing[owner_schemas.IncidentRow],
     "/v1/components": Listing[owner_schemas.ComponentRow],

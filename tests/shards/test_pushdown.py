@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import select
 
-from fleet_ett.postgres.queries_booked import booked, total
+from fleet_ett.postgres.queries_booked import inside, total
 from fleet_ett.postgres.shards.schema import IDS
 from fleet_ett.postgres.tables import jobs
+from fleet_ett.postgres.tables import ledger as cells
 from fleet_ett.reads import HOUR_NS, Window
 from tests.shards.fleet import SERVERS, FleetService
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
+    from sqlalchemy import Select, Subquery
 
 T0 = 1_772_452_800_000_000_000
 DAY = Window(T0, T0 + 24 * HOUR_NS)
@@ -54,6 +55,11 @@ def test_fleet_sums_are_pushed_down(spread: FleetService) -> None:
     )
     told = [sorted(part.split()[0] for part in parts) for parts in pushed]
     assert [[f"fleet.jobs_{number}", f"fleet.ledger_{number}"] for number in range(SERVERS)] == told
+
+
+def booked(window: Window) -> Subquery:
+    """The cells of whole hours."""
+    return select(cells).where(*inside(cells.c.hour_ns, window)).subquery("booked")
 
 
 def explain(service: FleetService, query: Select[Any]) -> str:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from fleet_ett.reads import Page, Row, Scope
 
 TIMES = ("hour", "day", "week")
-# Ratios are added up as integers of this part: their sum is the same in any order, and on any number of servers.
-FINE = 1e15
+# Ratios are added up as integers of this unit: their sum is the same in any order, and on any number of servers.
+FINE = 2.0**60
 DIRECT = ("direct_ns", "direct_gpu_ns", "direct_settled_ns", "direct_settled_gpu_ns")
 INDUCED = ("induced_ns", "induced_gpu_ns", "incidents")
 COST = ("stall_ns", "gap_ns", "restart_ns", "replay_ns")
