@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fleet_ett.core.ledger import Carry, JobMeta, JobSummary, Link, assemble, attribute_attempt
 from fleet_ett.core.link import link_digest
+from fleet_ett.core.past import Stale
 from fleet_ett.frozen import with_gap
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ett_collector.wire import Event
     from fleet_ett.core.attempt import AttemptBooks
     from fleet_ett.core.policy import Policy
+    from fleet_ett.core.resume import Resume
     from fleet_ett.core.segments import Segments
     from fleet_ett.core.steps import StepBatch
     from fleet_ett.core.summary import AttemptSummary
@@ -47,7 +49,7 @@ class Attempt:
     `start`, `released`: when its hardware was allocated, and whether it had been given back before (None until
     they were looked up). `newest`: its newest stamp. `dirty`: events came since it was booked. `frozen`: its raw
     events are not all kept any more. `summary`, `carry_digest`: None until it is booked. `carry`: None unless it
-    is at hand.
+    is at hand. `resume`: where its books may go on, None: they are made from all its events.
     """
 
     attempt_id: int
@@ -61,6 +63,7 @@ class Attempt:
     carry_digest: str | None
     summary: AttemptSummary | None
     carry: Carry | None = None
+    resume: Resume | None = None
 
     @property
     def place(self) -> Place:
@@ -119,7 +122,10 @@ class Job(Protocol):
         ...
 
     def events(self, attempt: Attempt, next_start: int | None, *, now: int) -> Iterable[Event | StepBatch]:
-        """Everything that concerns an attempt; `next_start` (ns) is when the next one begins."""
+        """Everything that concerns an attempt, as far as its `resume` asks for it.
+
+        `next_start` (ns) is when the next one begins.
+        """
         ...
 
     def meta(self) -> JobMeta:
@@ -127,7 +133,7 @@ class Job(Protocol):
         ...
 
     def book(self, attempt: Attempt, books: AttemptBooks, *, now: int) -> None:
-        """Replace the books of an attempt, which has its new summary, carry and digests already."""
+        """Replace the books of an attempt from `books.resumed` on; it has its new summary, carry and digests."""
         ...
 
     def book_gap(self, attempt: Attempt, gap: Segments, *, now: int) -> None:
@@ -233,12 +239,22 @@ def _book(job: Job, attempt: Attempt, link: Link, *, now: int, policy: Policy) -
     if attempt.frozen:
         _book_frozen(job, attempt, link, now=now, policy=policy)
         return
-    events = job.events(attempt, link.next_start, now=now)
-    books = attribute_attempt(job.job, attempt.attempt, events, link, now=now, policy=policy)
+    try:
+        books = _attribute(job, attempt, link, now=now, policy=policy)
+    except Stale:
+        attempt.resume = None
+        books = _attribute(job, attempt, link, now=now, policy=policy)
     attempt.summary, attempt.carry = books.summary, books.carry
     attempt.carry_digest = books.carry.digest()
     attempt.dirty = False
     job.book(attempt, books, now=now)
+
+
+def _attribute(job: Job, attempt: Attempt, link: Link, *, now: int, policy: Policy) -> AttemptBooks:
+    events = job.events(attempt, link.next_start, now=now)
+    return attribute_attempt(
+        job.job, attempt.attempt, events, link, now=now, policy=policy, resume=attempt.resume
+    )
 
 
 def _book_frozen(job: Job, attempt: Attempt, link: Link, *, now: int, policy: Policy) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.types import BigInteger, Boolean, Integer, Numeric, SmallInteger
+from sqlalchemy.types import JSON, BigInteger, Boolean, Integer, Numeric, SmallInteger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ _TYPES = {
     Boolean: "boolean",
     Numeric: "numeric",
     JSONB: "jsonb",
+    JSON: "json",
 }
 
 

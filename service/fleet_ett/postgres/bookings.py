@@ -39,7 +39,8 @@ PLANS = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET 
 
 _SHOWN = (
     "SELECT job_id, attempt_id, attempt, first_ns, last_ns, alloc_ns, released, dirty, link_digest, carry_digest,"
-    " CASE WHEN carry_digest IS NULL THEN carry END AS carry, summary,"
+    " CASE WHEN carry_digest IS NULL THEN carry END AS carry, summary, resume,"
+    " start_ns,"
     " summary IS NOT NULL AND first_ns < (SELECT horizon_ns FROM retention) AS frozen FROM attempts"
 )
 _OPEN = text(f"{_SHOWN} WHERE job_id = ANY(:jobs) AND NOT folded")
@@ -51,8 +52,9 @@ _FACTS = text(
     " WHERE f.job_id = :job_id"
 )
 _FOLD = text(
-    "UPDATE attempts a SET folded = true FROM unnest(CAST(:jobs AS bigint[]), CAST(:attempts AS integer[]))"
-    " AS n (job_id, attempt_id) WHERE a.job_id = n.job_id AND a.attempt_id = n.attempt_id"
+    "UPDATE attempts a SET folded = true, resume = NULL"
+    " FROM unnest(CAST(:jobs AS bigint[]), CAST(:attempts AS integer[])) AS n (job_id, attempt_id)"
+    " WHERE a.job_id = n.job_id AND a.attempt_id = n.attempt_id"
 )
 _UNFOLD = text("UPDATE attempts SET folded = false WHERE job_id = ANY(:jobs) AND folded")
 _BOOKED = (
@@ -73,6 +75,7 @@ _BOOK = text(
     )
 )
 _CLOSE = text(update(jobs_table, ("job_id",), _CLOSED, {"late_ns": "t.late_ns + n.late_ns"}))
+_SET_RESUME = text(update(attempts_table, ("job_id", "attempt_id"), ("resume",)))
 _SET_FOLDED = text(update(jobs_table, ("job_id",), ("folded",)))
 
 
@@ -87,9 +90,9 @@ class Bookings:
     folded: list[tuple[int, int]] = field(default_factory=list)
     segments_since: int = 0  # those that ended by then are past their retention
     reads: EventReads = field(init=False)
-    _own: dict[int, list[Event | StepBatch]] = field(default_factory=dict)
-    _near: dict[tuple[int, int], list[Event]] = field(default_factory=dict)
-    _rows: dict[Table, dict[int, list[Cells]]] = field(default_factory=dict)
+    _own: dict[tuple[int, int], list[Event | StepBatch]] = field(default_factory=dict)
+    _near: dict[Near, list[Event]] = field(default_factory=dict)
+    _rows: dict[Table, dict[tuple[int, int], list[Cells]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.reads = EventReads(self.conn)
@@ -126,6 +129,8 @@ class Bookings:
         one = JobBooks(out, job_id, job, None, {}, {})
         for row in conn.execute(_EVERY, {"job_id": job_id}):
             one.take(row)
+        for attempt in one.attempts:
+            attempt.resume = None
         return out, one
 
     def _job(self, row: Any) -> JobBooks:
@@ -145,13 +150,11 @@ class Bookings:
 
     def _mark(self, job: JobBooks) -> None:
         """Let the attempts know what came; one that is folded has all of them unfolded."""
-        spans = self.marked[job.job_id].spans
-        if any(attempt_id not in job.places for attempt_id in spans):
+        marked = self.marked[job.job_id]
+        if any(attempt_id not in job.places for attempt_id in marked.spans):
             job.unfold()
         for attempt in job.attempts:
-            span = spans.get(attempt.attempt_id)
-            if span is not None:
-                job.soil(attempt, *span)
+            job.soil(attempt, marked)
 
     def unfold(self, job: JobBooks) -> None:
         """Read all attempts of a job again."""
@@ -161,15 +164,11 @@ class Bookings:
         self.conn.execute(_UNFOLD, {"jobs": [job.job_id]})
         job.incidents = ledgers.read_incidents(self.conn, [job.job_id]).get(job.job_id, [])
         for attempt in job.attempts:
-            span = self.marked[job.job_id].spans.get(attempt.attempt_id)
-            if span is not None:
-                job.soil(attempt, *span)
+            job.soil(attempt, self.marked[job.job_id])
 
     def read_own(self) -> None:
         """Read what names the attempts that are to be booked, of all jobs at once."""
-        self._read_own(
-            [job.places[one.attempt_id] for job in self.jobs for one in job.attempts if one.changes]
-        )
+        self._read_own([job.place(one) for job in self.jobs for one in job.attempts if one.changes])
 
     def read_near(self, plans: Iterable[tuple[JobBooks, Plan]], *, now: int) -> None:
         """Read what else concerns them, and the books that they have."""
@@ -177,21 +176,23 @@ class Bookings:
         for job, plan in plans:
             for index, one in enumerate(plan.begun):
                 if one.changes:
-                    asked.append(self._asked(job.places[one.attempt_id], plan.after(index)[0], now))
-                    there.append((job.job_id, one.attempt_id))
+                    asked.append(self._asked(job.place(one), plan.after(index)[0], now))
+                    there.append((job.job_id, one.attempt_id, job.since(one, one.resume)))
         found = self.reads.near(asked)
-        self._near |= {(one.place.attempt_id, one.end): found.get(one.place.attempt_id, []) for one in asked}
+        self._near |= {one: found.get(one.place.attempt_id, []) for one in asked}
         for table in ledgers.DERIVED:
             rows = ledgers.read_rows(self.conn, table, there) if there else {}
-            self._rows[table] = {attempt_id: rows.get(attempt_id, []) for _, attempt_id in there}
+            self._rows[table] = {(one, since): rows.get(one, []) for _, one, since in there}
 
     def _read_own(self, places: Sequence[Place]) -> None:
-        self._own |= self.reads.own(places)
+        found = self.reads.own(places)
+        self._own |= {(one.attempt_id, one.since): found[one.attempt_id] for one in places}
 
     def _own_of(self, place: Place) -> list[Event | StepBatch]:
-        if place.attempt_id not in self._own:
+        key = (place.attempt_id, place.since)
+        if key not in self._own:
             self._read_own([place])
-        return self._own[place.attempt_id]
+        return self._own[key]
 
     def _asked(self, place: Place, next_start: int | None, now: int) -> Near:
         own = self._own_of(place)
@@ -206,7 +207,7 @@ class Bookings:
             place,
             low=place.first - policy.before_ns,
             high=end + policy.after_ns,
-            beats_from=place.first - DAY_NS,
+            beats_from=place.since or place.first - DAY_NS,
             end=end,
             beats_to=end + policy.lateness_ns,
         )
@@ -222,10 +223,9 @@ class Bookings:
     def events(self, place: Place, next_start: int | None, *, now: int) -> list[Event | StepBatch]:
         """See `fleet_ett.attribution.Job`."""
         asked = self._asked(place, next_start, now)
-        key = (place.attempt_id, asked.end)
-        if key not in self._near:
-            self._near[key] = self.reads.near([asked]).get(place.attempt_id, [])
-        return [*self._own_of(place), *self._near[key]]
+        if asked not in self._near:
+            self._near[asked] = self.reads.near([asked]).get(place.attempt_id, [])
+        return [*self._own_of(place), *self._near[asked]]
 
     def carry(self, job_id: int, attempt_id: int) -> Carry:
         """See `fleet_ett.attribution.Job`."""
@@ -241,17 +241,17 @@ class Bookings:
         ]
         return job_meta(unique(told).events)
 
-    def rows(self, table: Table, place: Place) -> list[Cells]:
-        """The rows of a derived table that an attempt has."""
-        known = self._rows.setdefault(table, {})
-        if place.attempt_id not in known:
-            found = ledgers.read_rows(self.conn, table, [(place.job_id, place.attempt_id)])
-            known[place.attempt_id] = found.get(place.attempt_id, [])
-        return known[place.attempt_id]
+    def rows(self, table: Table, place: Place, since: int) -> list[Cells]:
+        """The rows of a derived table that an attempt has from a moment (ns) on; see `ledgers.read_rows`."""
+        known, key = self._rows.setdefault(table, {}), (place.attempt_id, since)
+        if key not in known:
+            found = ledgers.read_rows(self.conn, table, [(place.job_id, *key)])
+            known[key] = found.get(place.attempt_id, [])
+        return known[key]
 
-    def gap(self, table: Table, place: Place) -> list[Cells]:
+    def gap(self, table: Table, place: Place, since: int) -> list[Cells]:
         """Those of the gap after an attempt."""
-        found = ledgers.read_rows(self.conn, table, [(place.job_id, place.attempt_id)], gap_only=True)
+        found = ledgers.read_rows(self.conn, table, [(place.job_id, place.attempt_id, since)], gap_only=True)
         return found.get(place.attempt_id, [])
 
     def give_up(self, job: JobBooks, retry: jobs_due.Retry) -> None:
@@ -277,6 +277,9 @@ class Bookings:
                 rollups.rename(self.conn, job.job_id, job.closing)
         self._update(
             _BOOK, ("job_id", "attempt_id", *_BOOKED), [row for job in self.jobs for row in job.written]
+        )
+        self._update(
+            _SET_RESUME, ("job_id", "attempt_id", "resume"), [row for job in self.jobs for row in job.resumes]
         )
         if self.folded:
             jobs, attempts = (list(column) for column in zip(*self.folded, strict=True))

@@ -20,6 +20,7 @@ from fleet_ett.postgres.event_rows import (
     HEARTBEAT,
     NODE_BEATS,
     NODE_FAULTS,
+    RARE,
     STEPS,
     UNITS,
     Row,
@@ -50,6 +51,11 @@ _OWN = text(
     f"SELECT w.attempt_id, {_ROW} FROM {_ASKED} JOIN events e ON {_WITHIN}"  # noqa: S608 - our columns
     f" AND e.attempt_id = w.attempt_id WHERE type <> {STEPS} OR body IS NOT NULL"
 )
+_RARE = f"type IN ({', '.join(map(str, RARE))})"
+_RARE_OF = text(
+    f"SELECT w.attempt_id, {_ROW} FROM {_ASKED} JOIN events e ON {_WITHIN}"  # noqa: S608
+    f" AND e.attempt_id = w.attempt_id WHERE {_RARE}"
+)
 _FIRST = text(
     "SELECT min(start_ns) FROM events WHERE job_id = :job_id AND attempt_id = :attempt_id"
     " AND start_ns BETWEEN :first AND :last"
@@ -62,7 +68,7 @@ _VERSIONS = text(
 )
 _FAULTS_OF_JOBS = text(
     f"SELECT w.attempt_id, {_ROW} FROM {_ASKED} JOIN events e ON {_WITHIN}"  # noqa: S608
-    f" AND e.attempt_id IS NULL AND type = {FAULT}"
+    f" AND e.attempt_id IS NULL AND type = {FAULT} AND {_RARE}"
 )
 _FAULTS_OF_NODES = text(
     f"SELECT w.attempt_id, {_ROW} FROM {_ASKED} JOIN attempt_nodes n USING (job_id, attempt_id)"  # noqa: S608
@@ -110,7 +116,10 @@ _STEP_WINDOWS = text(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an attempt's events are: its ids and names, and the bounds of their stamps (ns)."""
+    """Where an attempt's events are: its ids and names, and the bounds of their stamps (ns).
+
+    `since`: from where on events are read; of the types in `core.resume.ALWAYS` all are.
+    """
 
     job_id: int
     attempt_id: int
@@ -118,11 +127,13 @@ class Place:
     attempt: str
     first: int
     last: int
+    since: int = 0
 
     @property
     def told(self) -> dict[str, int]:
         """The parameters of a query for its own events."""
-        return {"job_id": self.job_id, "attempt_id": self.attempt_id, "first": self.first, "last": self.last}
+        first = max(self.first, self.since)
+        return {"job_id": self.job_id, "attempt_id": self.attempt_id, "first": first, "last": self.last}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +170,23 @@ class EventReads:
         """
         if not places:
             return {}
-        told = _asked(places, [one.first for one in places], [one.last for one in places])
+        told = _asked(places, [max(one.first, one.since) for one in places], [one.last for one in places])
         found = self._events(_OWN, told, places)
+        for attempt_id, events in self._rare([one for one in places if one.since > one.first]).items():
+            found[attempt_id] = [*found.get(attempt_id, []), *events]
         batches = self._batches(told, places)
         out: dict[int, list[Event | StepBatch]] = {}
         for place in places:
             events = found.get(place.attempt_id, [])
             out[place.attempt_id] = [*events, *self._steps(place, batches.get(place.attempt_id, []), events)]
         return out
+
+    def _rare(self, places: Sequence[Place]) -> dict[int, list[Event]]:
+        """What is needed of the time before `since`."""
+        if not places:
+            return {}
+        told = _asked(places, [one.first for one in places], [one.since - 1 for one in places])
+        return self._events(_RARE_OF, told, places)
 
     def near(self, asked: Sequence[Near]) -> dict[int, list[Event]]:
         """Faults and heartbeats of each attempt's job and nodes that name no attempt, by attempt id."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from ett_collector.wire import Event
+from fleet_ett.core.resume import ALWAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,8 @@ TYPES = (
 )
 CODES = {name: code for code, name in enumerate(TYPES)}
 ATTEMPT_START, STEPS, HEARTBEAT, FAULT = (CODES[t] for t in ("attempt_start", "steps", "heartbeat", "fault"))
+# Of these all of an attempt's are read whenever it is booked (`core.resume.ALWAYS`); an index has them alone.
+RARE = tuple(code for code, name in enumerate(TYPES) if name in ALWAYS)
 UNITS = (None, "optimizer_step", "micro_batch")
 UNIT_CODES = {name: code for code, name in enumerate(UNITS) if name}
 

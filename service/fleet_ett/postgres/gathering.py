@@ -167,6 +167,9 @@ def _judge_singly(
             continue
         for row in own:
             _take(out, event, row, source, delivery.now)
+            if verdict != "accepted" and row.attempt_id is not None:
+                # another version of it may lie in books that are settled: they are made from all events
+                out.marks.add(row.job_id, row.attempt_id, None, event.node)
         if not own:
             assert event.job is not None
             job_id = names.jobs[event.job]

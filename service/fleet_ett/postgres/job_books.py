@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleet_ett.attribution import Attempt, Folded
 from fleet_ett.core.ledger import Carry, JobMeta
+from fleet_ett.core.resume import Resume
 from fleet_ett.core.summary import AttemptSummary
 from fleet_ett.core.totals import Totals
 from fleet_ett.postgres import counters, ledgers
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fleet_ett.core.steps import StepBatch
     from fleet_ett.postgres.bookings import Bookings
     from fleet_ett.postgres.counters import Name
+    from fleet_ett.postgres.jobs_due import Marked
     from fleet_ett.postgres.ledgers import Cells
 
 DERIVED: tuple[Table, ...] = (ledger, segments, held_up, work)
@@ -42,7 +44,8 @@ class JobBooks:
     `told_of`: what the job said of itself; None: it has to be asked. `settled`: settled (wall ns, GPU-ns) by
     (heading, phase, component, repeated). `names`: cluster, team and so on, as its ledger is noted. `counted`: what
     the counters had of the folded attempts. What is to be written: `changes` of derived rows, `written` rows of
-    attempts, `incidents_now` instead of `incidents`, `closing` of the job's row, `amounts` of its counters.
+    attempts, `resumes` of them that are others than they had (`had_resume`; `had_start`: when they were booked to
+    start), `incidents_now` instead of `incidents`, `closing` of the job's row, `amounts` of its counters.
     """
 
     bookings: Bookings
@@ -58,6 +61,9 @@ class JobBooks:
     incidents: list[dict[str, Any]] = field(default_factory=list)
     changes: ledgers.Changes = field(default_factory=ledgers.Changes)
     written: list[dict[str, Any]] = field(default_factory=list)
+    resumes: list[dict[str, Any]] = field(default_factory=list)
+    had_resume: dict[int, Resume | None] = field(default_factory=dict)
+    had_start: dict[int, int | None] = field(default_factory=dict)
     unfolded: bool = False
     late_ns: int = 0
     closing: dict[str, Any] | None = None
@@ -69,6 +75,8 @@ class JobBooks:
         first, last = row.first_ns or 0, row.last_ns or 0
         self.places[row.attempt_id] = Place(self.job_id, row.attempt_id, self.job, row.attempt, first, last)
         carry = None if row.carry is None else Carry.from_json(row.carry)
+        resume = None if row.resume is None else Resume.from_json(row.resume)
+        self.had_resume[row.attempt_id], self.had_start[row.attempt_id] = resume, row.start_ns
         self.attempts.append(
             Attempt(
                 row.attempt_id,
@@ -82,12 +90,27 @@ class JobBooks:
                 row.carry_digest if carry is None else carry.digest(),
                 None if row.summary is None else AttemptSummary.from_json(row.summary),
                 carry,
+                resume,
             )
         )
 
-    def soil(self, attempt: Attempt, first: int | None, last: int | None) -> None:
-        """Events of an attempt came, with stamps in [first, last] (ns) where they are its own."""
+    def place(self, attempt: Attempt) -> Place:
+        """Where the events are that have to be read of an attempt."""
+        since = 0 if attempt.resume is None else attempt.resume.read_from
+        return replace(self.places[attempt.attempt_id], since=since)
+
+    def since(self, attempt: Attempt, resume: Resume | None) -> int:
+        """From when on (ns) the rows lie that a booking replaces: one from a seam on, or of all of the attempt."""
+        return (self.had_start[attempt.attempt_id] or 0) if resume is None else resume.books_from
+
+    def soil(self, attempt: Attempt, marked: Marked) -> None:
+        """Let an attempt know what came of it, if anything did."""
+        if attempt.attempt_id not in marked.spans:
+            return
         attempt.dirty = True
+        first, last = marked.spans[attempt.attempt_id]
+        if attempt.resume is not None and marked.since[attempt.attempt_id] < attempt.resume.books_from:
+            attempt.resume = None
         place = self.places[attempt.attempt_id]
         if first is not None and last is not None:
             place = replace(place, first=min(place.first or first, first), last=max(place.last, last))
@@ -101,7 +124,7 @@ class JobBooks:
 
     def started(self, attempt: Attempt) -> tuple[int, bool]:
         """See `fleet_ett.attribution.Job`."""
-        return self.bookings.started(self.places[attempt.attempt_id])
+        return self.bookings.started(self.place(attempt))
 
     def carry(self, attempt_id: int) -> Carry:
         """See `fleet_ett.attribution.Job`."""
@@ -109,7 +132,7 @@ class JobBooks:
 
     def events(self, attempt: Attempt, next_start: int | None, *, now: int) -> Iterable[Event | StepBatch]:
         """See `fleet_ett.attribution.Job`."""
-        return self.bookings.events(self.places[attempt.attempt_id], next_start, now=now)
+        return self.bookings.events(self.place(attempt), next_start, now=now)
 
     def meta(self) -> JobMeta:
         """See `fleet_ett.attribution.Job`."""
@@ -119,26 +142,35 @@ class JobBooks:
 
     def book(self, attempt: Attempt, books: AttemptBooks, *, now: int) -> None:
         """See `fleet_ett.attribution.Job`."""
-        since = self.bookings.segments_since
-        for table, rows in ledgers.attempt_rows(self.job_id, attempt.attempt_id, books, since=since).items():
-            before = self.bookings.rows(table, self.places[attempt.attempt_id])
+        place, since = self.places[attempt.attempt_id], self.since(attempt, books.resumed)
+        kept = self.bookings.segments_since
+        for table, rows in ledgers.attempt_rows(self.job_id, attempt.attempt_id, books, since=kept).items():
+            before = self.bookings.rows(table, place, since)
             self.changes.replace(table, before, rows)
             if table is segments:
-                self.late_ns += ledgers.changed_ns(ledgers.settled_rows(before, since=since), rows)
+                self.late_ns += ledgers.changed_ns(ledgers.settled_rows(before, since=kept), rows)
+        if books.resume is not self.had_resume[attempt.attempt_id]:
+            resume = None if books.resume is None else counters.packed(books.resume.to_json())
+            self.resumes.append({"job_id": self.job_id, "attempt_id": attempt.attempt_id, "resume": resume})
+            attempt.resume = books.resume
         self._write(attempt, now)
 
     def book_gap(self, attempt: Attempt, gap: Segments, *, now: int) -> None:
         """See `fleet_ett.attribution.Job`."""
         place = self.places[attempt.attempt_id]
-        since = self.bookings.segments_since
-        for table, rows in ledgers.gap_rows(self.job_id, attempt.attempt_id, gap, since=since).items():
-            self.changes.replace(table, self.bookings.gap(table, place), rows)
+        since, kept = self.since(attempt, None), self.bookings.segments_since
+        for table, rows in ledgers.gap_rows(self.job_id, attempt.attempt_id, gap, since=kept).items():
+            self.changes.replace(table, self.bookings.gap(table, place, since), rows)
         self._write(attempt, now)
 
     def unbook(self, attempt: Attempt) -> None:
         """See `fleet_ett.attribution.Job`."""
         for table in DERIVED:
-            self.changes.replace(table, self.bookings.rows(table, self.places[attempt.attempt_id]), [])
+            self.changes.replace(
+                table,
+                self.bookings.rows(table, self.places[attempt.attempt_id], self.since(attempt, None)),
+                [],
+            )
         attempt.summary = attempt.carry = attempt.link_digest = attempt.carry_digest = None
         self._write(attempt, None)
 

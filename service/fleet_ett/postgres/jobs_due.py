@@ -33,10 +33,12 @@ _HOLD = text(
     " FOR NO KEY UPDATE SKIP LOCKED"
 )
 _HOLD_ANYWAY = text(f"{_SHOWN} WHERE job_id = ANY(:jobs) ORDER BY job_id FOR NO KEY UPDATE")
-_TAKE = text("DELETE FROM marks WHERE job_id = ANY(:jobs) RETURNING job_id, attempt_id, first_ns, last_ns")
+_TAKE = text(
+    "DELETE FROM marks WHERE job_id = ANY(:jobs) RETURNING job_id, attempt_id, node, first_ns, last_ns"
+)
 _SOIL = text(
     "UPDATE attempts a SET dirty = true, first_ns = least(a.first_ns, n.first_ns),"
-    " last_ns = greatest(a.last_ns, n.last_ns), folded = false"
+    " last_ns = greatest(a.last_ns, n.last_ns), folded = false, resume = NULL"
     " FROM unnest(CAST(:jobs AS bigint[]), CAST(:attempts AS integer[]), CAST(:firsts AS bigint[]),"
     " CAST(:lasts AS bigint[])) AS n (job_id, attempt_id, first_ns, last_ns)"
     " WHERE a.job_id = n.job_id AND a.attempt_id = n.attempt_id"
@@ -50,8 +52,9 @@ _NEAR = text(
 _SPREAD = text(
     "WITH taken AS (DELETE FROM marks WHERE mark_id IN (SELECT mark_id FROM marks WHERE job_id = 0"
     " ORDER BY mark_id LIMIT :most FOR UPDATE SKIP LOCKED) RETURNING node, first_ns, last_ns, marked_ns)"
-    " INSERT INTO marks (job_id, attempt_id, marked_ns)"
-    " SELECT a.job_id, a.attempt_id, min(t.marked_ns) FROM taken t JOIN attempt_nodes n USING (node)"
+    " INSERT INTO marks (job_id, attempt_id, node, first_ns, last_ns, marked_ns)"
+    " SELECT a.job_id, a.attempt_id, min(t.node), min(t.first_ns), max(t.last_ns), min(t.marked_ns)"
+    " FROM taken t JOIN attempt_nodes n USING (node)"
     " JOIN attempts a ON a.job_id = n.job_id AND a.attempt_id = n.attempt_id"
     " WHERE a.first_ns IS NULL OR (a.first_ns <= t.last_ns + :before"
     " AND (a.end_ns IS NULL OR t.first_ns <= a.end_ns + :after)) GROUP BY a.job_id, a.attempt_id"
@@ -66,15 +69,30 @@ _ONE = text("SELECT job_id, job FROM jobs WHERE job = :job")
 
 @dataclass(slots=True)
 class Marked:
-    """What came of a job. `spans`: stamps (first, last; ns) by attempt id; `facts`: it said something of itself."""
+    """What came of a job.
+
+    `spans`: stamps (first, last; ns) of an attempt's own events by attempt id; `since`: the least stamp of anything
+    that concerns it, 0 where there is none; `facts`: the job said something of itself.
+    """
 
     spans: dict[int, Span] = field(default_factory=dict)
+    since: dict[int, int] = field(default_factory=dict)
     facts: bool = False
 
     def add(self, attempt_id: int, first: int | None, last: int | None) -> None:
-        """Events of an attempt with stamps in [first, last], or none of its own."""
+        """Events of an attempt with stamps in [first, last]."""
         old_first, old_last = self.spans.get(attempt_id, (None, None))
         self.spans[attempt_id] = (_least(first, old_first), _greatest(last, old_last))
+        self._reach(attempt_id, first)
+
+    def add_near(self, attempt_id: int, first: int | None) -> None:
+        """Something beside an attempt's events that concerns it, from `first` on; None: anywhere."""
+        self.spans.setdefault(attempt_id, (None, None))
+        self._reach(attempt_id, first)
+
+    def _reach(self, attempt_id: int, first: int | None) -> None:
+        stamp = first or 0
+        self.since[attempt_id] = min(stamp, self.since.get(attempt_id, stamp))
 
 
 def due_jobs(conn: Connection, *, now: int, most: int) -> list[int]:
@@ -98,8 +116,10 @@ def take_marks(conn: Connection, job_ids: Sequence[int], *, before: int, after: 
     """
     out = {job_id: Marked() for job_id in job_ids}
     near: dict[int, list[int]] = {}
-    for job_id, attempt_id, first, last in conn.execute(_TAKE, {"jobs": list(job_ids)}):
-        if attempt_id is not None:
+    for job_id, attempt_id, node, first, last in conn.execute(_TAKE, {"jobs": list(job_ids)}):
+        if attempt_id is not None and node is not None:
+            out[job_id].add_near(attempt_id, first)
+        elif attempt_id is not None:
             out[job_id].add(attempt_id, first, last)
         elif first is None:
             out[job_id].facts = True
@@ -108,7 +128,7 @@ def take_marks(conn: Connection, job_ids: Sequence[int], *, before: int, after: 
     for job_id, stamps in near.items():
         told = {"first": min(stamps), "last": max(stamps), "before": before, "after": after}
         for attempt_id in conn.execute(_NEAR, {"job_id": job_id, **told}).scalars():
-            out[job_id].add(attempt_id, None, None)
+            out[job_id].add_near(attempt_id, min(stamps))
     return out
 
 

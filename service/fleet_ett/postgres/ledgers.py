@@ -32,6 +32,8 @@ GAP = "gap"
 _COPY_TYPES = {BigInteger: "int8", Integer: "int4", Boolean: "bool", Numeric: "numeric"}
 # The columns that say which row it is: the first of them in each table, but for segments.
 _KEYS = {ledger: 7, segments: 3, held_up: 5, work: 4}
+_HOUR_OF = "t.hour_ns >= n.since - n.since % 3600000000000"
+_SINCE = {ledger: _HOUR_OF, held_up: _HOUR_OF, segments: "t.start_ns >= n.since"}
 _SETTLED = text(
     "SELECT heading, phase, component, repeated, sum(settled_wall_ns), sum(settled_gpu_ns) FROM ledger"
     " WHERE job_id = :job_id GROUP BY heading, phase, component, repeated"
@@ -124,15 +126,20 @@ class Changes:
 
 
 def read_rows(
-    conn: Connection, table: Table, attempts: Iterable[tuple[int, int]], *, gap_only: bool = False
+    conn: Connection, table: Table, attempts: Iterable[tuple[int, int, int]], *, gap_only: bool = False
 ) -> dict[int, list[Cells]]:
-    """The rows of a derived table of attempts (job id, attempt id), by attempt id."""
+    """The rows of a derived table of attempts (job id, attempt id, since when in ns), by attempt id.
+
+    Segments that start from then on, cells and held of that hour and later ones; all of `work`.
+    """
     out: dict[int, list[Cells]] = {}
-    keys = list(attempts)
     names = ", ".join(f"t.{column.name}" for column in table.columns)
-    query = f"SELECT {names} FROM {rows_of(table, ['job_id', 'attempt_id'])} JOIN {table.name} t"  # noqa: S608
-    query += " USING (job_id, attempt_id)" + (f" WHERE t.heading = '{GAP}'" if gap_only else "")
-    for row in conn.execute(text(query), told(["job_id", "attempt_id"], keys)):
+    query = (
+        f"SELECT {names} FROM unnest(CAST(:jobs AS bigint[]), CAST(:attempts AS integer[]),"  # noqa: S608 - our names
+        f" CAST(:since AS bigint[])) AS n (job_id, attempt_id, since) JOIN {table.name} t USING (job_id, attempt_id)"
+        f" WHERE {_SINCE.get(table, 'true')}" + (f" AND t.heading = '{GAP}'" if gap_only else "")
+    )
+    for row in conn.execute(text(query), told(("jobs", "attempts", "since"), attempts)):
         out.setdefault(row[1], []).append(tuple(row))
     return out
 

@@ -48,7 +48,7 @@ _DELETE_SEGMENTS = text(
 )
 _FORGET = text(
     "UPDATE attempts SET dirty = true, folded = false, link_digest = NULL, carry = NULL, carry_digest = NULL,"
-    " summary = NULL"
+    " summary = NULL, resume = NULL"
     " WHERE job_id = :job_id AND NOT coalesce(first_ns < (SELECT horizon_ns FROM retention), false)"
     " RETURNING attempt_id"
 )

@@ -1,7 +1,8 @@
 """What came and is not booked yet: ingest appends a mark, the worker takes it.
 
-A mark tells which attempt new events concern and where their stamps lie. Marks are only ever added and
-removed, so neither side waits for the other.
+A mark tells which attempt new events concern and where their stamps lie. One that names a node as well as an
+attempt is of what lies beside the attempt's own events, and without a stamp may lie anywhere. Marks are only ever
+added and removed, so neither side waits for the other.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Marks:
     )
 
     def add(self, job_id: int, attempt_id: int | None, stamp: int | None, node: str | None = None) -> None:
-        """New events of an attempt, of a job as a whole, or of a node (job 0) at a stamp (ns)."""
+        """New events of an attempt, of a job as a whole, or of a node (job 0) at a stamp (ns); see above."""
         key = (job_id, attempt_id, node)
         first, last = self.spans.get(key, (stamp, stamp))
         if stamp is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Boolean,
     Column,
@@ -60,7 +61,7 @@ jobs = Table(
 # An attempt exists from its first event on; `index` is null until it is booked. `first_ns`, `last_ns`: bounds of
 # its events' stamps, which say in which partitions to look. `alloc_ns` puts a job's attempts in order. `carry`: what
 # it leaves to the next one. `link_digest`: of what its books depended on. `dirty`: events came since.
-# `folded`: its sums are in the job's `folded`.
+# `folded`: its sums are in the job's `folded`. `resume`: where its books may go on (`core.resume`).
 attempts = Table(
     "attempts",
     metadata,
@@ -84,6 +85,7 @@ attempts = Table(
     Column("summary", JSONB),
     Column("steps_replayed", BigInteger, Computed("(summary ->> 'steps_replayed')::bigint", persisted=True)),
     Column("carry_digest", Text),
+    Column("resume", JSON),
     Column("folded", Boolean, nullable=False, server_default=FALSE),
     Index("attempts_open", "job_id", postgresql_where=text("NOT folded")),
     PrimaryKeyConstraint("job_id", "attempt_id"),

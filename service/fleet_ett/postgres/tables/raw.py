@@ -72,6 +72,9 @@ events = Table(
     Column("slowest_ns", BigInteger),
     PrimaryKeyConstraint("job_id", "source_id", "seq", "start_ns", "digest"),
     Index("events_start", "start_ns", postgresql_using="brin"),
+    # a booking reads what is new of a job, and the few events that it needs of any time
+    Index("events_job", "job_id", "start_ns"),
+    Index("events_rare", "job_id", "start_ns", postgresql_where=text("type IN (1, 2, 8)")),
     # who reported faults (`/v1/nodes`): they are few, so the index is small and costs other events nothing
     Index("events_faults", "source_id", "start_ns", postgresql_where=text("type = 8")),
     postgresql_partition_by="RANGE (start_ns)",
