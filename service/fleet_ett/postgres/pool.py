@@ -21,7 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from fleet_ett.errors import Busy, Invalid, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from typing import TypeVar
 
     from sqlalchemy import Connection, Engine
@@ -153,6 +153,14 @@ def _wait_in_bounds(engine: Engine, answer_s: float) -> None:
     def check_in(driver: _Patient | None, _record: object) -> None:
         if driver is not None:
             driver.patience_s = PING_S
+
+
+def on_connect(engine: Engine, forget: Callable[[], None]) -> None:
+    """Call `forget` at each new connection: it may lead to another server, or to this one set back to an earlier day.
+
+    Whatever was learned over connections of before need not be true of it.
+    """
+    event.listen(engine, "connect", lambda _driver, _record: forget())
 
 
 def bound(conn: Connection, answer_s: float) -> None:

@@ -19,7 +19,7 @@ from fleet_ett.postgres import counts, dimensions, events, partitions, quarantin
 from fleet_ett.postgres.convoy import Convoy
 from fleet_ett.postgres.gathering import Delivery, Gathered, gather
 from fleet_ett.postgres.marks import add_marks
-from fleet_ett.postgres.pool import told_unavailable, transaction
+from fleet_ett.postgres.pool import on_connect, told_unavailable, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,13 +58,17 @@ class PostgresStore:
     def __init__(self, engine: Engine, *, counts: bool = True) -> None:
         self._engine = engine
         self._counts = counts
-        self._known = dimensions.Known()
-        self._days: frozenset[int] = frozenset()
+        self._days: frozenset[int] = frozenset()  # a mistake about them shows by itself
+        self._forget()
+        on_connect(engine, self._forget)
         self._together = Convoy(self._store_all, lambda one: len(one.batch))
 
     def __call__(self, batch: Batch, *, now: int) -> Stored:
         """Store a batch; see `Store`."""
         return self._together(_Coming(batch, now))
+
+    def _forget(self) -> None:
+        self._known = dimensions.Known()
 
     def count_rejected(self) -> None:
         """Count a body that was refused as a whole."""
@@ -111,14 +115,15 @@ class PostgresStore:
     def _store(self, group: Sequence[_Coming]) -> list[Stored]:
         learned = dimensions.Known()
         with self._engine.begin() as conn:
+            known = self._known  # of the server at the other end
             conn.exec_driver_sql(ALONE if len(group) == 1 else TOGETHER)
             horizon = conn.execute(_HORIZON).scalar()
             kept, late = zip(*(_within_retention(one, horizon) for one in group), strict=True)
-            gathered = gather(conn, kept, self._known, learned)
+            gathered = gather(conn, kept, known, learned)
             missing = gathered.days - self._days
             if missing:
                 raise _MissingDaysError(missing)
-            self._write(conn, gathered, learned, now=min(one.now for one in group))
+            self._write(conn, gathered, known, learned, now=min(one.now for one in group))
             dimensions.see_nodes(conn, _seen(group, kept))
             total: Counter[str] = Counter()
             out = []
@@ -134,16 +139,24 @@ class PostgresStore:
                 out.append(Stored(accepted, repeated, verdicts["conflict"], tuple(old)))
             if self._counts:
                 counts.count_events(conn, total)
-        self._known.learn(learned)
+        known.learn(learned)
         return out
 
-    def _write(self, conn: Connection, gathered: Gathered, learned: dimensions.Known, *, now: int) -> None:
+    def _write(
+        self,
+        conn: Connection,
+        gathered: Gathered,
+        known: dimensions.Known,
+        learned: dimensions.Known,
+        *,
+        now: int,
+    ) -> None:
         if gathered.rows:
             events.copy_events(conn, gathered.rows)
         if gathered.packed:
             events.copy_packed(conn, gathered.packed)
         events.add_facts(conn, gathered.facts)
-        learned.nodes = gathered.nodes - self._known.nodes
+        learned.nodes = gathered.nodes - known.nodes
         dimensions.add_attempt_nodes(conn, learned.nodes)
         dimensions.advance_sources(conn, gathered.last_seq)
         add_marks(conn, gathered.marks, now=now)

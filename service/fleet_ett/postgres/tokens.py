@@ -14,7 +14,7 @@ from sqlalchemy import insert, select, update
 
 from fleet_ett.access import Grant, StoredToken
 from fleet_ett.errors import NotFound, Unavailable
-from fleet_ett.postgres.pool import transaction
+from fleet_ett.postgres.pool import on_connect, transaction
 from fleet_ett.postgres.tables import token_changes, tokens
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ class PostgresTokens:
         self._version: object = None
         self._known: dict[str, StoredToken] = {}
         self._clusters: frozenset[str] = frozenset()
+        on_connect(engine, self._forget)
+
+    def _forget(self) -> None:
+        """Read all again at the next look: the number of changes is of one server."""
+        self._version = None
 
     def asked(self) -> float:
         """See `Tokens`."""
