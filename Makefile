@@ -31,6 +31,10 @@ test: lint prometheus ## all checks and tests, but the PyTorch run
 test-torch: .venv-torch/torch.stamp ## a real PyTorch job under torchrun, one worker killed
 	.venv-torch/bin/python -m pytest -m torch tests/torch
 
+.PHONY: soak-faults
+soak-faults: .venv/dev.stamp ## the faults that take their time: a real file system that runs full, among others
+	ETT_SOAK=1 .venv/bin/python -m pytest tests/faults
+
 .PHONY: lint
 lint: .venv/dev.stamp ## style, types, and who may import whom
 	.venv/bin/ruff check .

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ett_collector.wire import Event, canonical, decode_event
 from fleet_ett.core.steps import StepBatch
 from fleet_ett.ingest import Agent, Batch
-from fleet_ett.postgres.event_reads import EventReads, Place
+from fleet_ett.postgres.event_reads import EventReads, Near, Place
 from fleet_ett.postgres.event_rows import UNITS, Row, digest, event_of, rows_of
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ def test_events_come_back_from_the_database(
         ids_of = conn.exec_driver_sql("SELECT job_id, attempt_id FROM attempts").all()
         job_id, attempt_id = ids_of[0] if ids_of else (1, 1)
         place = Place(job_id, attempt_id, "j", "a", 0, FAR)
-        own = reads.own(place)
-        found = [*own, *reads.faults(place, low=0, high=FAR)]
-        for part in reads.steps(place, own):
+        near = reads.near([Near(place, low=0, high=FAR, beats_from=FAR, end=FAR, beats_to=0)])
+        found = near.get(attempt_id, [])
+        for part in reads.own([place]).get(attempt_id, []):
             found += part.events() if isinstance(part, StepBatch) else [part]
         nodes = [Row(*row) for row in conn.exec_driver_sql(_NODE_ROWS)]
         found += [event_of(row, lambda _: ("n1", "life-1"), None, None) for row in nodes if row.job_id == 0]
