@@ -174,7 +174,8 @@ def _free(place: Path) -> int:
 
 
 @pytest.mark.skipif(
-    not os.environ.get("ETT_SOAK"), reason="make soak-faults runs it: when a disk is full is the machine's affair"
+    not os.environ.get("ETT_SOAK"),
+    reason="make soak-faults runs it: when a disk is full is the machine's affair",
 )
 def test_a_file_system_that_runs_full(small: Path) -> None:
     """The embedded server stops, perhaps again and again, and is back without anybody's help once there is room."""
