@@ -18,8 +18,10 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -187,7 +189,9 @@ def measure(server: EmbeddedServer, args: argparse.Namespace) -> bool:
     told, over = multiprocessing.Queue(), multiprocessing.Event()  # type: ignore[var-annotated]
     with serving(server.url, workers=args.workers) as service:
         begin = time.time()
-        crowd = multiprocessing.Process(target=return_all, args=(service.port, spools, args.at_once, told))
+        crowd = multiprocessing.Process(
+            target=return_all, args=(service.port, spools, args.at_once, told), daemon=True
+        )
         crowd.start()
         back, live, pages, kills = asyncio.run(meanwhile(service, there, args, told, over))
         crowd.join()
@@ -203,6 +207,7 @@ def measure(server: EmbeddedServer, args: argparse.Namespace) -> bool:
     print(
         f"events said {said:,}, acknowledged {acknowledged:,}, stored {row[0]:,}, of these distinct {row[1]:,}"
     )
+    print(f"{'lost or doubled':28}{abs(said - row[1]) + row[0] - row[1]:9,}")
     right = (said, said, said) == (acknowledged, *row)
     silent = back.heard.unsaid + live.heard.unsaid
     return right and not silent and p95(live.took) <= LIVE_GOAL_S and booked < BOOKED_BY_S
@@ -222,14 +227,21 @@ async def meanwhile(
 
     def wait() -> Tally:
         try:
-            found: Tally = told.get(timeout=1200)
-            return found
+            while not over.is_set():
+                with suppress(Empty):
+                    found: Tally = told.get(timeout=1)
+                    return found
+            msg = "stopped before everything was taken"
+            raise RuntimeError(msg)
         finally:
             over.set()
 
     kills = asyncio.create_task(asyncio.to_thread(killed, service, over)) if args.kill else None
     back = asyncio.create_task(asyncio.to_thread(wait))
-    live, pages = await live_on(service.port, there, args.rate, over)
+    try:
+        live, pages = await live_on(service.port, there, args.rate, over)
+    finally:
+        over.set()
     return await back, live, pages, await kills if kills else 0
 
 
