@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 SOURCES = [str(ROOT / "service"), str(ROOT / "collectors")]
 SCENARIO = ROOT / "tests" / "scenarios" / "b02_basic_rollback" / "events.jsonl"
-COMMANDS = ("serve", "migrate", "rebuild", "db", "token", "rules", "replay", "demo", "version")
+COMMANDS = ("serve", "migrate", "rebuild", "stats", "db", "token", "rules", "replay", "demo", "version")
 
 
 def environment(**more: str) -> dict[str, str]:

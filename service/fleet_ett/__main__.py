@@ -1,4 +1,4 @@
-"""The command line: `fleet-ett serve | migrate | rebuild | db | token | rules | replay | demo | version`.
+"""The command line: `fleet-ett serve | migrate | rebuild | stats | db | token | rules | replay | demo | version`.
 
 Only the standard library is imported here; each command imports what it needs, and says what to
 install where that is missing: an agent's host has the same command and none of the service.
@@ -40,6 +40,7 @@ COMMANDS = {
     "serve": "fleet_ett.serve:serve",
     "migrate": "fleet_ett.serve:migrate",
     "rebuild": "fleet_ett.serve:rebuild",
+    "stats": "fleet_ett.stats_command:stats",
     "db": "fleet_ett.db_command:db",
     "token": "fleet_ett.token_command:token",
     "rules": "fleet_ett.rules.command:rules",
@@ -76,7 +77,12 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     module, _, function = COMMANDS[args.command].partition(":")
     run = getattr(importlib.import_module(module), function)
-    if module in ("fleet_ett.serve", "fleet_ett.db_command", "fleet_ett.token_command"):
+    if module in (
+        "fleet_ett.serve",
+        "fleet_ett.stats_command",
+        "fleet_ett.db_command",
+        "fleet_ett.token_command",
+    ):
         return int(run(_settings(args), args))
     if args.command == "demo":
         return int(run(args.rest))
@@ -135,6 +141,17 @@ def _parser() -> argparse.ArgumentParser:
     rebuild.add_argument(
         "--as-of", type=_moment, metavar="T", help="time of the question in ns (default: now)"
     )
+    stats = commands.add_parser(
+        "stats", help="what the database takes up, and what a day adds", epilog=ENVIRONMENT, formatter_class=raw,
+        description="Rows and bytes by table, bytes of a raw event and of a job-day, growth a day, and what that\n"
+        "comes to with ETT_RETENTION_DAYS and ETT_SEGMENT_RETENTION_DAYS. All of it is counted, which takes a while.",
+    )  # fmt: skip
+    stats.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    stats.add_argument(
+        "--check",
+        action="store_true",
+        help="compare the roll-ups with the ledger, too; exit 1 when they differ",
+    )
     token = commands.add_parser(
         "token", help="make, list, rotate and revoke access tokens", epilog=ENVIRONMENT, formatter_class=raw,
         description="Access tokens. Once there is one, every request needs one. All that is done is in `token audit`.",
@@ -147,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     db.add_argument("action", choices=("shard",), help="what to do")
     db.add_argument("--servers", metavar="URL,URL,...", help="the servers that own the jobs (ETT_SHARD_URLS)")
     db.add_argument("--print", action="store_true", help="print the SQL and run nothing")
-    for command in (serve, migrate, rebuild, db, token):
+    for command in (serve, migrate, rebuild, stats, db, token):
         command.add_argument("--data-dir", help="folder of the embedded server (ETT_DATA_DIR)")
         command.add_argument(
             "--database-url", help="an existing server instead of the embedded one (ETT_DATABASE_URL)"

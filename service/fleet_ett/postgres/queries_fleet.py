@@ -184,12 +184,14 @@ def _weights(scope: Scope, by: Sequence[str], pieces: Pieces) -> Subquery:
         named = one.subquery()
         keys = [named.c[name] for name in by]
         if rows is rest:
-            amounts = [func.sum(named.c[name]).label(name) for name in ("wall_ns", "productive_wall_ns")]
+            amounts = [
+                cast(func.sum(named.c[name]), Float).label(name) for name in ("wall_ns", "productive_wall_ns")
+            ]
             named = select(*keys, *amounts).group_by(*keys, named.c.job_id).subquery()
             keys = [named.c[name] for name in by]
         ratio = cast(named.c.productive_wall_ns, Float) / func.nullif(cast(named.c.wall_ns, Float), 0)
-        whole_ratio = cast(ratio * FINE, BigInteger)
-        summed = select(*keys, func.count(ratio).label("jobs"), func.sum(whole_ratio).label("ratios"))
+        held, whole_ratio = func.count().filter(named.c.wall_ns > 0), cast(ratio * FINE, BigInteger)
+        summed = select(*keys, held.label("jobs"), func.sum(whole_ratio).label("ratios"))
         parts.append(summed.group_by(*keys) if by else summed)
     all_of = union_all(*parts).subquery("jobs_of")
     keys, jobs_held = [all_of.c[name] for name in by], func.sum(all_of.c.jobs)

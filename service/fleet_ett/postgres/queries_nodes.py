@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Numeric, cast, func, literal, literal_column, select, tuple_, union_all
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Numeric,
+    any_,
+    cast,
+    func,
+    literal,
+    literal_column,
+    select,
+    tuple_,
+    union_all,
+)
 
 from fleet_ett.postgres.event_rows import FAULT
 from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
@@ -12,12 +24,14 @@ from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import events, held_up, incidents, jobs, nodes, quarantine, sources
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Select
 
     from fleet_ett.reads import Page, Row, Scope, Window
+
+    Chosen = Callable[[ColumnElement[int]], list[ColumnElement[bool]]]
 
 SHOWN = ("id", "node", "incarnation", "seq", "position", "reason", "event")
 SUMS = ("held_ns", "held_gpu_ns", "failures", "infra_failures", "induced_gpu_ns")
@@ -28,9 +42,10 @@ def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
 
     Without filters the list also holds nodes that cost nobody anything.
     """
-    parts = union_all(_held(scope), _failed(scope), *([] if _is_filtered(scope) else [_known()])).subquery(
-        "parts"
-    )
+    chosen = _chosen(conn, scope)
+    parts = union_all(
+        _held(scope, chosen), _failed(scope), *([] if _is_filtered(scope) else [_known()])
+    ).subquery("parts")
     sums = (
         select(parts.c.node, *(total(parts.c[name]).label(name) for name in SUMS))
         .group_by(parts.c.node)
@@ -51,7 +66,7 @@ def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
     )
     rows = exact_rows(conn, query, key=("held_gpu_ns", "node"))
     names = [str(row["node"]) for row in rows]
-    faults, held_jobs = _count_faults(conn, scope, names), _count_jobs(conn, scope, names)
+    faults, held_jobs = _count_faults(conn, scope, chosen, names), _count_jobs(conn, scope, chosen, names)
     for row in rows:
         row["faults"] = faults.get(str(row["node"]), 0)
         row["jobs"] = held_jobs.get(str(row["node"]), 0)
@@ -73,7 +88,16 @@ def list_quarantine(conn: Connection, window: Window, node: Sequence[str], page:
     return exact_rows(conn, query, key=("id",))
 
 
-def _count_faults(conn: Connection, scope: Scope, names: Sequence[str]) -> dict[str, int]:
+def _chosen(conn: Connection, scope: Scope) -> Callable[[ColumnElement[int]], list[ColumnElement[bool]]]:
+    """Whether a job's id is one that the filters choose; they are asked once for all questions about nodes."""
+    passing = job_passes(scope.filters, scope.window)
+    if not passing:
+        return lambda _: []
+    ids = list(conn.execute(select(jobs.c.job_id).where(*passing)).scalars())
+    return lambda job_id: [job_id == any_(literal(ids, ARRAY(BigInteger)))]
+
+
+def _count_faults(conn: Connection, scope: Scope, chosen: Chosen, names: Sequence[str]) -> dict[str, int]:
     """Faults that the nodes reported in the window, each once; with filters, those that name a job of theirs."""
     # not by source id: of several servers each may have what a node says beside all jobs, under ids of its own
     told = tuple_(sources.c.incarnation, events.c.seq)
@@ -87,30 +111,33 @@ def _count_faults(conn: Connection, scope: Scope, names: Sequence[str]) -> dict[
         )
         .group_by(sources.c.node)
     )
-    if _is_filtered(scope):
-        concerned = select(jobs.c.job_id).where(*job_passes(scope.filters, scope.window))
-        query = query.where(events.c.job_id.in_(concerned))
+    query = query.where(*chosen(events.c.job_id))
     return {row.node: row.faults for row in conn.execute(query)}
 
 
-def _count_jobs(conn: Connection, scope: Scope, names: Sequence[str]) -> dict[str, int]:
+def _count_jobs(conn: Connection, scope: Scope, chosen: Chosen, names: Sequence[str]) -> dict[str, int]:
     """How many jobs each of the nodes held up."""
-    rows = _held_rows(scope, held_up.c.node, func.count(held_up.c.job_id.distinct()).label("jobs"))
-    query = rows.where(held_up.c.node.in_(names)).group_by(held_up.c.node)
+    query = (
+        select(held_up.c.node, func.count(held_up.c.job_id.distinct()).label("jobs"))
+        .where(
+            held_up.c.node.in_(names),
+            *inside(held_up.c.hour_ns, scope.window),
+            *chosen(held_up.c.job_id),
+        )
+        .group_by(held_up.c.node)
+    )
     return {row.node: row.jobs for row in conn.execute(query)}
 
 
-def _held_rows(scope: Scope, *columns: Any) -> Select[Any]:
-    rows = select(*columns).where(*inside(held_up.c.hour_ns, scope.window))
-    passing = job_passes(scope.filters, scope.window)
-    return rows.join(jobs, jobs.c.job_id == held_up.c.job_id).where(*passing) if passing else rows
-
-
-def _held(scope: Scope) -> Select[Any]:
+def _held(scope: Scope, chosen: Chosen) -> Select[Any]:
     zero = literal(0, Numeric)
     held_ns, held_gpu_ns = func.sum(held_up.c.wall_ns), func.sum(held_up.c.gpu_ns)
-    rows = _held_rows(scope, held_up.c.node, held_ns.label("held_ns"), held_gpu_ns.label("held_gpu_ns"))
-    return rows.add_columns(*(zero.label(name) for name in SUMS[2:])).group_by(held_up.c.node)
+    rows = select(held_up.c.node, held_ns.label("held_ns"), held_gpu_ns.label("held_gpu_ns"))
+    return (
+        rows.add_columns(*(zero.label(name) for name in SUMS[2:]))
+        .where(*inside(held_up.c.hour_ns, scope.window), *chosen(held_up.c.job_id))
+        .group_by(held_up.c.node)
+    )
 
 
 def _failed(scope: Scope) -> Select[Any]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import exists, func, or_, select
 
 from fleet_ett.errors import Conflict
 from fleet_ett.postgres import (
@@ -20,7 +20,7 @@ from fleet_ett.postgres import (
 )
 from fleet_ett.postgres.pool import bound, told_unavailable
 from fleet_ett.postgres.queries_windows import hours_cut_before
-from fleet_ett.postgres.tables import job_hours, jobs, owners, retention
+from fleet_ett.postgres.tables import job_hours, jobs, ledger_deltas, owners, retention
 from fleet_ett.reads import HOUR_NS
 
 if TYPE_CHECKING:
@@ -137,14 +137,17 @@ class PostgresReads:
         hours = hours_cut_before(window, since)
         if not hours:
             return
-        held = select(job_hours.c.job_id).where(job_hours.c.hour_ns.in_(hours))
-        if job is not None:
-            held = held.join(jobs, jobs.c.job_id == job_hours.c.job_id).where(jobs.c.job == job)
-        if self._conn.scalar(select(exists(held))):
-            begin = (
-                datetime.fromtimestamp(since // SECOND_NS, timezone.utc).isoformat().replace("+00:00", "Z")
+        held = []
+        for table in (job_hours, ledger_deltas):
+            one = select(table.c.job_id).where(table.c.hour_ns.in_(hours))
+            if job is not None:
+                one = one.join(jobs, jobs.c.job_id == table.c.job_id).where(jobs.c.job == job)
+            held.append(exists(one))
+        if self._conn.scalar(select(or_(*held))):
+            day = datetime.fromtimestamp(since // SECOND_NS, timezone.utc).date()
+            msg = (
+                f"what happened within an hour is kept from {day} on: before it a window has full hours (UTC)"
             )
-            msg = f"what happened within an hour is kept from {begin} on: before it a window has full hours (UTC)"
             raise Conflict(msg)
 
 
