@@ -94,7 +94,7 @@ def _histogram(histogram: Histogram, readings: Readings, tenants: Tenants) -> Me
 def _ratio(readings: Readings, tenants: Tenants) -> Metric:
     family = GaugeMetricFamily(
         "ett_effective_training_ratio",
-        "ETT as 0..1, GPU-weighted, settled and provisional. For fleets divide sums of counters instead.",
+        "ETT as 0..1, GPU-weighted, settled and provisional, from a full hour on. For fleets divide sums of counters.",
         labels=("cluster", "team", "window"),
     )
     rows = (
