@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 SCENARIOS = all_scenarios()
 MINUTE = 60 * 10**9
-# When books were made, and what they then turned out to be late for, is of the path and not of the books.
-WHEN = ("late_ns", "not_before_ns", "as_of_ns")
+# When books were made, where they may go on, and what they then turned out to be late for, is of the path.
+WHEN = ("late_ns", "not_before_ns", "as_of_ns", "resume")
 DERIVED = (jobs, attempts, ledger, segments, held_up, work, incidents)
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
 
