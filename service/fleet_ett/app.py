@@ -38,6 +38,7 @@ from fleet_ett.postgres.shards.store import FleetStore
 from fleet_ett.postgres.store import PostgresStore
 from fleet_ett.postgres.tokens import PostgresTokens
 from fleet_ett.rates import shared_rates
+from fleet_ett.sieve import Sieve
 from fleet_ett.worker import policy_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def create_app(settings: Settings, engine: Engine, fleet: Fleet | None = None) -
         app.state.claims = FleetClaims(fleet, tokens.clusters)
         store = FleetStore(fleet)
     app.state.ready = Probe(partial(_check_all, engine, fleet))
-    app.state.store = store
+    app.state.store = Sieve(store)
     app.state.count_rejected = store.count_rejected
     app.state.note = note = AuditLog(engine)
     app.state.pressure = Pressure()

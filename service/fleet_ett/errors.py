@@ -8,6 +8,7 @@
     |-- NotFound         not_found    no such job, component or path
     |-- Conflict         conflict     true of the request, but not of the books as they stand
     |-- TooLarge         too_large    beyond a limit of the wire
+    |-- Unstorable       internal     the database refuses what is in a batch, however often it comes
     `-- Unavailable      unavailable  not now: try again after `retry_after_s`
         `-- Busy         busy         the sender is too fast: slow down for `retry_after_s`
 
@@ -68,6 +69,10 @@ class TooLarge(EttError):  # noqa: N818
     """Beyond a limit of the wire."""
 
     code = "too_large"
+
+
+class Unstorable(EttError):  # noqa: N818
+    """The database refuses what is in a batch, however often it comes."""
 
 
 class Unavailable(EttError):  # noqa: N818

@@ -166,6 +166,10 @@ class Server:
                 conn.execute(f"ALTER SYSTEM {what}".encode())
             conn.execute("SELECT pg_reload_conf()")
 
+    def do(self, command: str) -> None:
+        with psycopg.connect(self.conninfo, autocommit=True) as conn:
+            conn.execute(command.encode())
+
     def ask(self, query: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.conninfo, autocommit=True) as conn:
             return conn.execute(query.encode()).fetchall()

@@ -7,14 +7,15 @@ that travel together share a commit, not a fate: where one of them cannot be sto
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
-from fleet_ett.errors import Busy, Unavailable
-from fleet_ett.ingest import Refused, Stored
+from fleet_ett.errors import Busy, Unavailable, Unstorable
+from fleet_ett.ingest import MAX_REASON, Refused, Stored
 from fleet_ett.postgres import counts, dimensions, events, partitions, quarantine
 from fleet_ett.postgres.convoy import Convoy
 from fleet_ett.postgres.gathering import Delivery, Gathered, gather
@@ -22,7 +23,7 @@ from fleet_ett.postgres.marks import add_marks
 from fleet_ett.postgres.pool import on_connect, told_unavailable, transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Connection, Engine
 
@@ -97,7 +98,7 @@ class PostgresStore:
 
     def _try(self, group: Sequence[_Coming]) -> list[Stored]:
         met: DBAPIError | None = None
-        with told_unavailable():
+        with told_unavailable(), _told_unstorable():
             for _ in range(TRIES):
                 try:
                     return self._store(group)
@@ -105,10 +106,12 @@ class PostgresStore:
                     self._add_days(missing.args[0], group[0].now)
                 except DBAPIError as error:
                     # a partition was dropped since, or two transactions met: another try sees it
-                    if getattr(error.orig, "sqlstate", None) not in (NO_PARTITION, *RETRIED):
+                    if _sqlstate(error) not in (NO_PARTITION, *RETRIED):
                         raise
                     self._days = frozenset()
                     met = error
+            if met is not None and _sqlstate(met) == NO_PARTITION:  # and it is there: another rule is broken
+                raise met
         msg = "the batch could not be stored: too much happened at once"
         raise Unavailable(msg, retry_after_s=1) from met
 
@@ -168,12 +171,27 @@ class PostgresStore:
         self._days |= days
 
 
+@contextmanager
+def _told_unstorable() -> Iterator[None]:
+    """Turn what the database says of the data themselves into `Unstorable`."""
+    try:
+        yield
+    except (DataError, IntegrityError) as error:
+        said = str(error.orig).partition("\n")[0].replace("\0", "\ufffd")
+        msg = f"the database does not take it: {said}"
+        raise Unstorable(msg[:MAX_REASON].encode(errors="replace").decode()) from error
+
+
+def _sqlstate(error: DBAPIError) -> str | None:
+    return getattr(error.orig, "sqlstate", None)
+
+
 def _may_be_ones_own(error: Unavailable) -> bool:
     """Whether the database is there, so that others of the group may be stored."""
     cause = error.__cause__
     if not isinstance(cause, DBAPIError):
         return not isinstance(error, Busy)
-    return getattr(cause.orig, "sqlstate", None) in (*RETRIED, *HELD_UP, NO_PARTITION)
+    return _sqlstate(cause) in (*RETRIED, *HELD_UP, NO_PARTITION)
 
 
 def _like(error: Unavailable) -> Unavailable:
