@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 JOBS ?= 2
+SECONDS ?= 600
 FUZZ_S ?= 300
 export FUZZ_S
 TORCH ?= torch==2.13.0
@@ -32,8 +33,8 @@ test-torch: .venv-torch/torch.stamp ## a real PyTorch job under torchrun, one wo
 	.venv-torch/bin/python -m pytest -m torch tests/torch
 
 .PHONY: soak-faults
-soak-faults: .venv/dev.stamp ## the faults that take their time: a real file system that runs full, among others
-	ETT_SOAK=1 .venv/bin/python -m pytest tests/faults
+soak-faults: .venv/dev.stamp ## faults that take their time: kills for SECONDS (default 600), a file system that runs full
+	ETT_SOAK=1 ETT_TEST_FAULT_SECONDS=$(SECONDS) .venv/bin/python -m pytest tests/faults
 
 .PHONY: lint
 lint: .venv/dev.stamp ## style, types, and who may import whom
