@@ -77,7 +77,8 @@ _FAULTS_OF_NODES = text(
 )
 _LAST_BEAT = (
     f"(SELECT {_ROW} FROM events e WHERE job_id = {NODE_BEATS} AND type = {HEARTBEAT}"  # noqa: S608
-    " AND e.source_id = s.source_id AND start_ns BETWEEN {} AND {} ORDER BY seq DESC LIMIT 1)"
+    " AND e.source_id = s.source_id AND start_ns BETWEEN {} AND {} AND start_ns BETWEEN :lowest AND :highest"
+    " ORDER BY seq DESC LIMIT 1)"
 )
 _BEATS_OF_NODES = text(
     "SELECT w.attempt_id, b.* FROM unnest(CAST(:jobs AS bigint[]), CAST(:attempts AS integer[]),"  # noqa: S608
@@ -200,6 +201,8 @@ class EventReads:
             "lows": [one.beats_from for one in asked],
             "ends": [one.end for one in asked],
             "highs": [one.beats_to for one in asked],
+            "lowest": min(one.beats_from for one in asked),
+            "highest": max(one.beats_to for one in asked),
         }
         for found in (
             self._events(_FAULTS_OF_NODES, told, places),
