@@ -22,7 +22,7 @@ import pytest
 from sqlalchemy import text
 
 from fleet_ett import __version__
-from fleet_ett.ingest import ingest
+from fleet_ett.ingest import decode_batch, take_in
 from fleet_ett.listening import bind
 from fleet_ett.postgres.migrate import newest_revision
 from fleet_ett.postgres.pool import open_pool
@@ -250,7 +250,8 @@ def test_rebuild_derives_the_books_from_the_raw_events(data_dir: Path, embedded:
     engine = open_pool(embedded.url, size=2)
     lines = [json.loads(line) for line in SCENARIO.read_text().splitlines()]
     agent = {name: lines[0][name] for name in ("node", "incarnation")}
-    ingest({"agent": agent, "events": lines}, PostgresStore(engine), now=time.time_ns())
+    batch = decode_batch({"agent": agent, "events": lines}, now=time.time_ns())
+    take_in(batch, PostgresStore(engine), now=time.time_ns())
     as_of = str(max(line.get("ts") or line["end"] for line in lines))
     done = run("rebuild", "--job", "job-1", "--as-of", as_of, "--data-dir", str(data_dir))
     assert "rebuilt 1 job\n" == done.stdout, done.stderr

@@ -17,7 +17,7 @@ from sqlalchemy import select
 
 from fleet_ett.core.policy import Policy
 from fleet_ett.http.body import parse
-from fleet_ett.ingest import ingest
+from fleet_ett.ingest import decode_batch, take_in
 from fleet_ett.postgres.tables import attempts, held_up, incidents, jobs, ledger, segments, work
 from fleet_ett.replay import document, replay_wire
 from fleet_ett.replay.json_lines import parse_line
@@ -108,7 +108,7 @@ def send(service: Service, delivery: Delivery, now: int) -> set[int]:
     """Post one body; the numbers of the lines that were refused."""
     body = delivery.body().encode(errors="surrogatepass")
     if now > time.time_ns():  # a story of a later year: HTTP would refuse what lies ahead of the clock
-        told = ingest(parse(body, "json"), service.app.state.store, now=now)
+        told = take_in(decode_batch(parse(body, "json"), now=now), service.app.state.store, now=now)
     else:
         answer = service.client.post("/v1/events", content=body)
         assert 200 == answer.status_code, answer.text

@@ -92,23 +92,14 @@ class Store(Protocol):
         ...
 
 
-def ingest(
-    body: object, store: Store, *, now: int, narrowing: Callable[[Batch], Batch] | None = None
-) -> dict[str, Any]:
-    """Check and store one parsed body; the answer for its sender. `now` is the service's time in ns.
-
-    `narrowing` gives the batch without what the sender may not say (see `speakers.py`).
-
-    Raises `Invalid` for a body that cannot be read as a batch, `TooLarge` for one of too many events, and
-    what `store` and `narrowing` raise.
-    """
-    return take_in(decode_batch(body, now=now), store, now=now, narrowing=narrowing)
-
-
 def take_in(
     batch: Batch, store: Store, *, now: int, narrowing: Callable[[Batch], Batch] | None = None
 ) -> dict[str, Any]:
-    """Store one checked batch; the answer for its sender. See `ingest`."""
+    """Store one checked batch (`decode_batch`); the answer for its sender. `now` is the service's time in ns.
+
+    `narrowing` gives the batch without what the sender may not say (see `speakers.py`). Raises what it and `store`
+    raise.
+    """
     if narrowing is not None:
         batch = narrowing(batch)
     stored = store(batch, now=now)

@@ -22,7 +22,7 @@ import psycopg
 from sqlalchemy import make_url
 
 from fleet_ett.core.policy import Policy
-from fleet_ett.ingest import ingest
+from fleet_ett.ingest import decode_batch, take_in
 from fleet_ett.postgres import rollups
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.pool import open_pool
@@ -87,7 +87,7 @@ class Job:
         agent = {"node": self.name, "incarnation": self.name, "version": "1.0"}
         while self.events:
             chunk, self.events = self.events[:20_000], self.events[20_000:]
-            told = ingest({"agent": agent, "events": chunk}, store, now=self.at)
+            told = take_in(decode_batch({"agent": agent, "events": chunk}, now=self.at), store, now=self.at)
             assert len(chunk) == told["accepted"], told
 
 

@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet_ett.core.attempt import AttemptBooks, book_attempt
+from fleet_ett.core.attempt import AttemptBooks, attribute_attempt, book_attempt
 from fleet_ett.core.facts import at
+from fleet_ett.core.goodput import goodput
 from fleet_ett.core.ledger import Books
+from fleet_ett.core.link import Link
 from fleet_ett.core.past import Stale
 from fleet_ett.core.policy import MINUTE, SECOND, Policy
 from fleet_ett.core.resume import Resume
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ett_collector.wire import Event
-    from fleet_ett.core.link import Link
     from fleet_ett.core.segments import Segment
 
 
@@ -194,3 +195,15 @@ def test_a_seam_may_follow_without_a_window(seed: int) -> None:
     """Seams closer than the warm-up is long: between two of them no window may have begun."""
     policy = Policy(hang_ns=25, heartbeat_ns=12, lateness_ns=15, seam_ns=5, warm_up_ns=40)
     assert kept_books(long_job(seed), policy, 30, random.Random(seed)).used > 0
+
+
+def test_the_goodput_view_asks_for_whole_books() -> None:
+    """Books that went on from a seam have not seen all windows, and say so."""
+    policy = Policy(hang_ns=25, heartbeat_ns=12, lateness_ns=8, seam_ns=20, warm_up_ns=18)
+    told, link = _steady(5), Link()
+    live = [one for one in told if one.type != "attempt_end"]
+    whole = attribute_attempt("job-a", "a0", live, link, now=T0 + 300, policy=policy)
+    assert whole.resume is not None
+    later = attribute_attempt("job-a", "a0", told, link, now=T0 + 400, policy=policy, resume=whole.resume)
+    with pytest.raises(ValueError, match="'a0' went on from a seam"):
+        goodput([later])

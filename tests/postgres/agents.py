@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fleet_ett.ingest import ingest
+from fleet_ett.ingest import decode_batch, take_in
 
 if TYPE_CHECKING:
     from fleet_ett.ingest import Store
@@ -43,7 +43,8 @@ class Agent:
         **envelope: Any,
     ) -> dict[str, Any]:
         """Store those events, or all, at `now` (ns; the real time by default); the service's answer."""
-        return ingest(self.body(events, **envelope), store, now=time.time_ns() if now is None else now)
+        moment = time.time_ns() if now is None else now
+        return take_in(decode_batch(self.body(events, **envelope), now=moment), store, now=moment)
 
 
 def crashed_and_resumed(agent: Agent, job: str, start: int, *, steps: int = 20) -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleet_ett.core.ledger import attribute
-from fleet_ett.core.policy import Policy
-from fleet_ett.errors import EttError, NotFound
-from fleet_ett.ingest import decode_batch
+from fleet_ett.errors import NotFound
 from fleet_ett.postgres.store import PostgresStore
 from fleet_ett.worker import book_due_jobs, rebuild
 from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed
@@ -23,98 +17,20 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from fleet_ett.core.ledger import Ledger
-
     Rows = Callable[[str], list[tuple[Any, ...]]]
 
-NOW = time.time_ns()
-LONG_AGO = NOW - 48 * HOUR
-POLICY = Policy()
-BOOKS = {
-    "ledger": "SELECT * FROM ledger ORDER BY 1, 2, 3, 4, 5, 6, 7",
-    "segments": "SELECT * FROM segments ORDER BY 1, 3",
-    "held_up": "SELECT * FROM held_up ORDER BY 1, 2, 3, 4, 5",
-    "work": "SELECT * FROM work ORDER BY 1, 2, 3, 4",
-    "incidents": "SELECT * FROM incidents ORDER BY 1, 2",
-    "attempts": "SELECT attempt, index, start_ns, end_ns, live, outcome, gpus, carry::text, summary::text"
-    " FROM attempts ORDER BY job_id, index",
-    "jobs": "SELECT job, name, cluster, team, start_ns, end_ns, live, error, summary::text FROM jobs ORDER BY job",
-}
-
-
-class Clock:
-    """The service's time in a test; it goes a little further each time it is asked."""
-
-    def __init__(self, now: int = NOW) -> None:
-        self.now = now
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
-
-
-def book(engine: Engine, now: int = NOW) -> int:
-    """Book all that is due at about `now`."""
-    return book_due_jobs(engine, POLICY, clock=Clock(now))
-
-
-def books(rows: Rows) -> dict[str, list[tuple[Any, ...]]]:
-    return {name: rows(query) for name, query in BOOKS.items()}
-
-
-def said(*agents: Agent, now: int, job: str | None = None) -> Ledger:
-    """What the core says of everything that the agents said."""
-    events = [event for agent in agents for event in decode_batch(agent.body(), now=None).singly().events]
-    return attribute([event for event in events if job is None or event.job in (job, None)], now=now)
-
-
-def summary_of(rows: Rows, job: str) -> dict[str, Any]:
-    (found,) = rows(f"SELECT summary FROM jobs WHERE job = '{job}'")
-    assert found[0] is not None
-    return dict(found[0])
-
-
-def attempts_of(rows: Rows, job: str) -> list[dict[str, Any]]:
-    query = "SELECT a.summary FROM attempts a JOIN jobs USING (job_id)"
-    return [dict(one) for (one,) in rows(f"{query} WHERE job = '{job}' AND index IS NOT NULL ORDER BY index")]
-
-
-def plain(value: object) -> Any:
-    return json.loads(json.dumps(value))
-
-
-def check(rows: Rows, job: str, ledger: Ledger) -> None:
-    """The stored books of a job are the core's, row by row."""
-    assert plain(ledger.summary.sums_to_json()) == summary_of(rows, job)
-    assert [plain(books.summary.to_json()) for books in ledger.attempts] == attempts_of(rows, job)
-    incidents = [(one.attempt, one.at, one.cause, one.gpu_ns) for one in ledger.summary.incidents]
-    of_job = (
-        f"FROM {{}} JOIN jobs USING (job_id) JOIN attempts USING (job_id, attempt_id) WHERE job = '{job}'"
-    )
-    assert incidents == rows(f"SELECT attempt, at_ns, cause, gpu_ns {of_job.format('incidents')} ORDER BY 2")
-    cells = [
-        (
-            books.summary.attempt,
-            cell.hour,
-            cell.heading,
-            cell.phase,
-            cell.component,
-            cell.repeated,
-            cell.wall_ns,
-            cell.gpu_ns,
-        )
-        for books in ledger.attempts
-        for cell in books.cells
-    ]
-    columns = "attempt, hour_ns, heading, phase, component, repeated, wall_ns, gpu_ns"
-    assert sorted(cells) == sorted(rows(f"SELECT {columns} {of_job.format('ledger')}"))
-    segments = [
-        (one.start, one.end, one.heading, one.rank, one.node, one.gpus, one.settled)
-        for books in ledger.attempts
-        for one in books.segments.rows()
-    ]
-    columns = "segments.start_ns, segments.end_ns, heading, rank, node, segments.gpus, settled"
-    assert segments == rows(f"SELECT {columns} {of_job.format('segments')} ORDER BY 1")
+from tests.postgres.stored import (
+    LONG_AGO,
+    NOW,
+    POLICY,
+    Clock,
+    attempts_of,
+    book,
+    books,
+    check,
+    said,
+    summary_of,
+)
 
 
 def test_what_is_stored_is_what_the_core_says(store: PostgresStore, engine: Engine, rows: Rows) -> None:
@@ -320,95 +236,6 @@ def test_two_events_of_one_identity_are_booked_alike_in_any_order(
     assert first == attempts_of(rows, "j")
 
 
-def test_a_job_that_cannot_be_booked_says_so_and_stops_nobody(
-    store: PostgresStore, engine: Engine, rows: Rows
-) -> None:
-    """Two billion GPUs for an hour are more GPU time than a cell holds: an error with a name, not a figure.
-
-    The wire refuses them; they can only come from a damaged row.
-    """
-    agent = Agent()
-    crashed_and_resumed(agent, "good", LONG_AGO)
-    agent.say("attempt_start", job="poison", attempt="a", ts=LONG_AGO, gpus=8)
-    agent.say("attempt_end", job="poison", attempt="a", ts=LONG_AGO + 5 * HOUR, outcome="completed")
-    agent.hand_in(store)
-    with engine.begin() as conn:
-        conn.exec_driver_sql(
-            "UPDATE events SET body = jsonb_set(CAST(body AS jsonb), '{gpus}', '2147483647')"
-            " WHERE job_id = (SELECT job_id FROM jobs WHERE job = 'poison') AND body ->> 'gpus' = '8'"
-        )
-    book(engine)
-    (error, due), *_ = rows("SELECT error, due_ns FROM jobs WHERE job = 'poison'")
-    assert error
-    assert due > NOW
-    assert [(None,)] == rows("SELECT error FROM jobs WHERE job = 'good'")
-    assert [] == rows("SELECT 1 FROM ledger JOIN jobs USING (job_id) WHERE job = 'poison'")
-    assert 0 == book(engine, NOW + 5 * S)
-    check(
-        rows, "good", said(agent, now=rows("SELECT as_of_ns FROM jobs WHERE job = 'good'")[0][0], job="good")
-    )
-    with pytest.raises(EttError, match="1 of 2 jobs could not be booked: 'poison'"):
-        rebuild(engine, POLICY, as_of=NOW + HOUR)
-    check(rows, "good", said(agent, now=NOW + HOUR, job="good"))
-    assert rows("SELECT error FROM jobs WHERE job = 'poison'")[0][0]
-
-
-def test_a_job_that_could_not_be_booked_recovers(store: PostgresStore, engine: Engine, rows: Rows) -> None:
-    agent = Agent()
-    crashed_and_resumed(agent, "j", LONG_AGO)
-    agent.hand_in(store)
-    book(engine)
-    good = summary_of(rows, "j")
-    with engine.begin() as conn:
-        conn.exec_driver_sql("UPDATE attempts SET carry = '{}' WHERE attempt = 'a0'")
-    agent.hand_in(
-        store, [agent.say("checkpoint", job="j", attempt="a1", step=1, ts=LONG_AGO + 900 * S, kind="save")]
-    )
-    book(engine, NOW + HOUR)
-    assert rows("SELECT error FROM jobs")[0][0].startswith("KeyError")
-    assert good == summary_of(rows, "j")
-    rebuild(engine, POLICY, as_of=NOW + HOUR)
-    assert [(None,)] == rows("SELECT error FROM jobs")
-    check(rows, "j", said(agent, now=NOW + HOUR))
-
-
-def test_a_live_job_is_due_again_within_seconds(store: PostgresStore, engine: Engine, rows: Rows) -> None:
-    agent = Agent()
-    agent.say("attempt_start", job="j", attempt="a", ts=NOW - 100 * S, gpus=8)
-    agent.say("steps", job="j", attempt="a", rank=0, first=0, last=0, start=NOW - 90 * S, end=NOW - S)
-    agent.hand_in(store)
-    book(engine, NOW)
-    ((live, due, as_of),) = rows("SELECT live, due_ns, as_of_ns FROM jobs")
-    assert (True, 5 * S) == (live, due - as_of)
-    assert 0 == book(engine, NOW + 4 * S)
-    assert 1 == book(engine, NOW + 60 * S)
-    assert 160 * S == summary_of(rows, "j")["wall_ns"] // S * S
-
-
-def test_a_job_of_which_nobody_speaks_any_more_is_looked_at_rarely(
-    store: PostgresStore, engine: Engine, rows: Rows
-) -> None:
-    agent = Agent()
-    agent.say("attempt_start", job="j", attempt="a", ts=NOW - 100 * HOUR, gpus=8)
-    agent.hand_in(store)
-    book(engine)
-    ((due, as_of),) = rows("SELECT due_ns, as_of_ns FROM jobs")
-    assert HOUR == due - as_of
-
-
-def test_an_attempt_that_begins_later_is_booked_then(
-    store: PostgresStore, engine: Engine, rows: Rows
-) -> None:
-    """A clock of a node that is ahead by less than a day is no error."""
-    agent = Agent()
-    agent.say("attempt_start", job="j", attempt="a", ts=NOW + 2 * HOUR, gpus=8)
-    agent.hand_in(store)
-    book(engine)
-    assert [(None, NOW + 2 * HOUR)] == rows("SELECT start_ns, due_ns FROM jobs")
-    book(engine, NOW + 3 * HOUR)
-    assert [(NOW + 2 * HOUR, True)] == rows("SELECT start_ns, live FROM jobs")
-
-
 def test_counters_only_rise(store: PostgresStore, engine: Engine, rows: Rows) -> None:
     """Events that come late take settled time from one heading to another: counted once, told as late."""
     agent = Agent()
@@ -442,34 +269,3 @@ def test_a_job_that_changes_its_name_moves_no_counter(
     assert [("c1",)] == rows("SELECT cluster FROM jobs")
     query = "SELECT labels->>'cluster', sum(value) FROM counter_totals WHERE name = 'wall_seconds' GROUP BY 1"
     assert [("", 1000 * S)] == rows(query)
-
-
-def test_workers_in_several_processes_share_the_jobs(
-    store: PostgresStore, engine: Engine, rows: Rows
-) -> None:
-    """Posted and booked by many at once; no job is booked by two at a time, and none is left out."""
-    agents = [Agent(node=f"n{n}", incarnation=f"life-{n}") for n in range(6)]
-    for number, agent in enumerate(agents):
-        crashed_and_resumed(agent, f"j{number % 3}", LONG_AGO)
-
-    def post(agent: Agent) -> None:
-        for low in range(0, len(agent.said), 7):
-            agent.hand_in(store, agent.said[low : low + 7])
-
-    def work(number: int) -> None:
-        for turn in range(15):
-            book_due_jobs(engine, POLICY, clock=Clock(NOW + number * S + turn * 200 * S))
-
-    with ThreadPoolExecutor(6) as pool:
-        waiting = [pool.submit(post, agent) for agent in agents] + [pool.submit(work, n) for n in range(3)]
-        for one in waiting:
-            one.result()
-    book(engine, NOW + 4 * HOUR)
-    assert [] == rows("SELECT * FROM marks")
-    assert [] == rows("SELECT error FROM jobs WHERE error IS NOT NULL")
-    rebuild(engine, POLICY, as_of=NOW + 5 * HOUR)
-    before = books(rows)
-    for number in range(3):
-        mine = [agent for n, agent in enumerate(agents) if n % 3 == number]
-        check(rows, f"j{number}", said(*mine, now=NOW + 5 * HOUR, job=f"j{number}"))
-    assert before == books(rows)

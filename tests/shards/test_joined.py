@@ -15,7 +15,7 @@ from sqlalchemy import make_url, select
 
 from fleet_ett.core.policy import Policy
 from fleet_ett.http.body import parse
-from fleet_ett.ingest import ingest
+from fleet_ett.ingest import decode_batch, take_in
 from fleet_ett.pieces import server_of
 from fleet_ett.postgres.embedded.programs import find_bin_dir, wheel_bin_dir
 from fleet_ett.postgres.tables import jobs
@@ -68,7 +68,8 @@ def books(spread: FleetService, single: Service) -> None:
             lines = [renamed(scenario.name, line) for line in scenario.lines]
             for delivery in deliveries(lines, 1000):
                 body = parse(delivery.body().encode(errors="surrogatepass"), "json")
-                ingest(body, service.app.state.store, now=next(clock))
+                now = next(clock)
+                take_in(decode_batch(body, now=now), service.app.state.store, now=now)
     spread.make_books(NOW)
     while book_due_jobs(single.engine, Policy(), clock=lambda: NOW):
         pass

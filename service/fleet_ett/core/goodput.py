@@ -66,9 +66,12 @@ class Goodput:
 
 
 def goodput(attempts: Sequence[AttemptBooks]) -> Goodput:
-    """The goodput view of a job from the books of its attempts, in order, each booked as a whole."""
+    """The goodput view of a job from the books of its attempts, in order, each booked as a whole.
+
+    Raises ValueError for books that went on from a seam, which have not seen all windows.
+    """
     out = Goodput()
-    windows = [_expanded(books.windows) for books in attempts if books.windows is not None]
+    windows = [_expanded(_all_windows(books)) for books in attempts]
     sampled = all(bool(w.where.sampled.all()) for w in windows)
     positions = [_positions(w, sampled=sampled) for w in windows]
     borders, reached = _later(windows, positions)
@@ -79,6 +82,13 @@ def goodput(attempts: Sequence[AttemptBooks]) -> Goodput:
         rows = np.isin(books.segments.label, gap)
         out.add("recovery_gap", int((books.segments.end - books.segments.start)[rows].sum()))
     return out
+
+
+def _all_windows(books: AttemptBooks) -> Windows:
+    if books.windows is None:
+        msg = f"the books of attempt {books.summary.attempt!r} went on from a seam: book it as a whole"
+        raise ValueError(msg)
+    return books.windows
 
 
 def _expanded(w: Windows) -> Windows:

@@ -31,7 +31,7 @@ TYPES = (
     "fault",
 )
 CODES = {name: code for code, name in enumerate(TYPES)}
-ATTEMPT_START, STEPS, HEARTBEAT, FAULT = (CODES[t] for t in ("attempt_start", "steps", "heartbeat", "fault"))
+STEPS, HEARTBEAT, FAULT = (CODES[name] for name in ("steps", "heartbeat", "fault"))
 # Of these all of an attempt's are read whenever it is booked (`core.resume.ALWAYS`); an index has them alone.
 RARE = tuple(code for code, name in enumerate(TYPES) if name in ALWAYS)
 UNITS = (None, "optimizer_step", "micro_batch")
