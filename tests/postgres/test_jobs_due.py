@@ -10,6 +10,7 @@ import pytest
 from fleet_ett.errors import EttError
 from fleet_ett.worker import book_due_jobs, rebuild
 from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed
+from tests.postgres.stored import LONG_AGO, NOW, POLICY, Clock, book, books, check, said, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from fleet_ett.postgres.store import PostgresStore
 
     Rows = Callable[[str], list[tuple[Any, ...]]]
-
-from tests.postgres.stored import LONG_AGO, NOW, POLICY, Clock, book, books, check, said, summary_of
 
 
 def test_a_job_that_cannot_be_booked_says_so_and_stops_nobody(
@@ -141,3 +140,20 @@ def test_workers_in_several_processes_share_the_jobs(
         mine = [agent for n, agent in enumerate(agents) if n % 3 == number]
         check(rows, f"j{number}", said(*mine, now=NOW + 5 * HOUR, job=f"j{number}"))
     assert before == books(rows)
+
+
+def test_an_attempt_whose_mark_comes_later_is_booked_then(
+    store: PostgresStore, engine: Engine, rows: Rows
+) -> None:
+    """A batch may commit between a look at the marks and one at the attempts: what it tells is booked at the next."""
+    agent = Agent()
+    crashed_and_resumed(agent, "j", LONG_AGO)
+    agent.hand_in(store, agent.said[:3])
+    with engine.begin() as conn:
+        conn.exec_driver_sql("INSERT INTO retention (horizon_ns) VALUES (1)")
+        conn.exec_driver_sql("INSERT INTO attempts (job_id, attempt) SELECT job_id, 'a1' FROM jobs")
+    assert 1 == book(engine)
+    assert [("a1", None)] == rows("SELECT attempt, first_ns FROM attempts WHERE index IS NULL")
+    agent.hand_in(store)
+    book(engine, NOW + 2 * S)
+    check(rows, "j", said(agent, now=rows("SELECT as_of_ns FROM jobs")[0][0]))

@@ -11,14 +11,6 @@ from fleet_ett.errors import NotFound
 from fleet_ett.postgres.store import PostgresStore
 from fleet_ett.worker import book_due_jobs, rebuild
 from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sqlalchemy import Engine
-
-    Rows = Callable[[str], list[tuple[Any, ...]]]
-
 from tests.postgres.stored import (
     LONG_AGO,
     NOW,
@@ -31,6 +23,13 @@ from tests.postgres.stored import (
     said,
     summary_of,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Engine
+
+    Rows = Callable[[str], list[tuple[Any, ...]]]
 
 
 def test_what_is_stored_is_what_the_core_says(store: PostgresStore, engine: Engine, rows: Rows) -> None:

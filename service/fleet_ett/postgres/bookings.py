@@ -23,7 +23,7 @@ from fleet_ett.postgres.tables import jobs as jobs_table
 from fleet_ett.postgres.tables.rollups import NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy import Connection, Table, TextClause
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fleet_ett.postgres.ledgers import Cells
 
 DAY_NS = 86_400_000_000_000
+NOTHING_CAME = jobs_due.Marked()
 # All that is asked is by job: through an index, however much the planner knows of new partitions. It is planned for
 # the stamps that are asked for, so that a year's other partitions are not even opened.
 PLANS = (
@@ -117,8 +118,7 @@ class Bookings:
         out.marked = take_marks(conn, ids, policy)
         out.jobs = [out._job(row) for row in held.values()]
         by_id = {one.job_id: one for one in out.jobs}
-        for row in conn.execute(_OPEN, {"jobs": ids}):
-            by_id[row.job_id].take(row)
+        out._take(by_id, conn.execute(_OPEN, {"jobs": ids}))
         for job_id, incidents in ledgers.read_incidents(conn, ids).items():
             by_id[job_id].incidents = incidents
         for one in out.jobs:
@@ -131,11 +131,20 @@ class Bookings:
         conn.exec_driver_sql(PLANS)
         out = cls(conn, policy)
         one = JobBooks(out, job_id, job, None, {}, {})
-        for row in conn.execute(_EVERY, {"job_id": job_id}):
-            one.take(row)
+        out._take({job_id: one}, conn.execute(_EVERY, {"job_id": job_id}))
         for attempt in one.attempts:
             attempt.resume = None
         return out, one
+
+    def _take(self, by_id: Mapping[int, JobBooks], rows: Iterable[Any]) -> None:
+        """Let jobs know their attempts, but those that came into being since the marks were taken.
+
+        Nothing is known yet of where the events of such an attempt lie: its own mark tells at the next look.
+        """
+        for row in rows:
+            marked = self.marked.get(row.job_id, NOTHING_CAME)
+            if row.first_ns is not None or marked.spans.get(row.attempt_id, (None, None))[0] is not None:
+                by_id[row.job_id].take(row)
 
     def _job(self, row: Any) -> JobBooks:
         state, told = row.state, None
@@ -163,8 +172,7 @@ class Bookings:
     def unfold(self, job: JobBooks) -> None:
         """Read all attempts of a job again."""
         job.attempts.clear()
-        for row in self.conn.execute(_EVERY, {"job_id": job.job_id}):
-            job.take(row)
+        self._take({job.job_id: job}, self.conn.execute(_EVERY, {"job_id": job.job_id}))
         self.conn.execute(_UNFOLD, {"jobs": [job.job_id]})
         job.incidents = ledgers.read_incidents(self.conn, [job.job_id]).get(job.job_id, [])
         for attempt in job.attempts:
