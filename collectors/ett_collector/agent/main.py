@@ -84,7 +84,7 @@ def _run(config: AgentConfig, outbox: Outbox) -> None:
 def _wait(seconds: float, node: Node, stopped: socket.socket) -> bool:
     """Sleep until a process ends, a signal comes or the time is over; whether to stop."""
     poller = select.poll()
-    for fd in node.watch.fds():
+    for fd in node.trainers.watch.fds():
         poller.register(fd, select.POLLIN)
     poller.register(stopped, select.POLLIN)
     return any(fd == stopped.fileno() for fd, _ in poller.poll(seconds * 1000))
