@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ett_collector.coding import CODING, DICTIONARY, DICTIONARY_ID, HAS_DICTIONARY, HEADER_BYTES, deflate
 from ett_collector.fields import (
     DAY_NS,
     FAULT_KINDS,
@@ -42,9 +43,14 @@ if TYPE_CHECKING:
 
 WIRE_VERSION = 1
 __all__ = [
+    "CODING",
     "DAY_NS",
+    "DICTIONARY",
+    "DICTIONARY_ID",
     "FAULT_KINDS",
     "FIELDS",
+    "HAS_DICTIONARY",
+    "HEADER_BYTES",
     "INT_END",
     "MAX_ATTRS",
     "MAX_ATTRS_SIZE",
@@ -62,6 +68,7 @@ __all__ = [
     "Rejected",
     "canonical",
     "decode_event",
+    "deflate",
     "expand",
     "to_wire",
 ]

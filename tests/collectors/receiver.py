@@ -10,10 +10,22 @@ import gzip
 import json
 import threading
 import time
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from ett_collector.wire import Event, Rejected, decode_event, expand
+from ett_collector.wire import CODING, DICTIONARY, Event, Rejected, decode_event, expand
+
+
+def unpack(raw: bytes, coding: str) -> bytes:
+    """A body as it was before it was packed."""
+    if coding == "gzip":
+        return gzip.decompress(raw)
+    assert CODING == coding
+    stream = zlib.decompressobj(zdict=DICTIONARY)
+    body = stream.decompress(raw)
+    assert stream.eof
+    return body
 
 
 class Receiver:
@@ -24,6 +36,8 @@ class Receiver:
         self.duplicates = 0
         self.requests: list[tuple[float, int, int]] = []  # (monotonic, events, status)
         self.bodies: list[bytes] = []
+        self.codings: list[str] = []
+        self.spoken = ["gzip", CODING]
         self.offsets: dict[tuple[str, str, int], set[int]] = {}
         self.script: list[tuple[int, dict[str, str]]] = []
         self.lose_answers = 0
@@ -53,11 +67,14 @@ class Receiver:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Take one request."""
         raw = request.rfile.read(int(request.headers["Content-Length"]))
-        assert request.headers["Content-Encoding"] == "gzip"
-        body = json.loads(gzip.decompress(raw))
+        coding = request.headers["Content-Encoding"]
+        body = json.loads(unpack(raw, coding))
         rows = [*body["events"], *(row for batch in body.get("batches", ()) for row in expand(batch))]
         with self.lock:
+            self.codings.append(coding)
             status, headers = self.script.pop(0) if self.script and rows else (200, {})
+            if coding not in self.spoken:
+                status = 415
             said: dict[str, Any] = {"title": "as the test asked for"}
             if status == 200:
                 self.bodies.append(raw)

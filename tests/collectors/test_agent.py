@@ -17,6 +17,7 @@ import pytest
 from ett_collector.agent.outbox import Outbox
 from ett_collector.frames import pack
 from ett_collector.slots import COMMIT, MAGIC, WORDS
+from ett_collector.wire import CODING
 from tests.collectors.conftest import until
 from tests.collectors.receiver import Receiver
 
@@ -126,6 +127,27 @@ def test_lost_answers_change_nothing(bench: Bench) -> None:
     assert bench.receiver.duplicates > 0
     assert list(range(500)) == steps_of(bench.receiver)
     assert {1} == {len(offsets) for offsets in bench.receiver.offsets.values()}
+
+
+def test_a_service_that_does_not_know_our_coding(bench: Bench) -> None:
+    """An older one, or one that was rolled back meanwhile: gzip from then on, and nothing is given up."""
+    agent = bench.agent()
+    bench.trainer(START + "for n in range(50): ett.step(n)\nett.end()").communicate(timeout=30)
+    until(lambda: bench.receiver.of("attempt_end"))
+    assert {CODING} == set(bench.receiver.codings)
+    bench.receiver.spoken = ["gzip"]
+    bench.trainer(START.replace("'a'", "'b'") + "ett.step(0)\nett.end()").communicate(timeout=30)
+    until(lambda: len(bench.receiver.of("attempt_end")) == 2)
+    bench.stop(agent)
+    assert 415 == bench.receiver.requests[bench.receiver.codings.index("gzip") - 1][2]
+
+    bench.receiver.codings.clear()
+    agent = bench.agent()  # it tries again
+    bench.trainer(START.replace("'a'", "'c'") + "ett.step(0)\nett.end()").communicate(timeout=30)
+    until(lambda: len(bench.receiver.of("attempt_end")) == 3)
+    bench.stop(agent)
+    assert [CODING] + ["gzip"] * (len(bench.receiver.codings) - 1) == bench.receiver.codings
+    assert not (bench.spool / "agent" / "dead-letters.jsonl").exists()
 
 
 def test_agent_killed_at_any_moment(bench: Bench) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import zstandard
 
-from ett_collector.wire import MAX_BODY, MAX_EVENTS
+from ett_collector.wire import MAX_BODY, MAX_EVENTS, deflate
 
 if TYPE_CHECKING:
     import httpx
@@ -74,13 +74,14 @@ def test_a_batch_is_answered_when_it_is_stored(service: Service, engine: Engine)
 
 
 @pytest.mark.parametrize("media", ["json", "msgpack"])
-@pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
+@pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd", "ett-zlib"])
 def test_every_form_means_the_same(service: Service, media: str, encoding: str) -> None:
     body = envelope(step(1), batches=[{"type": "steps", "job": "j", "attempt": "a", "rank": 0, "columns": {
         "seq": [2, 3], "first": [2, 3], "last": [2, 3], "start": [T, T + S], "end": [T + S, T + 2 * S]}}])  # fmt: skip
     content = json.dumps(body).encode() if media == "json" else msgspec.msgpack.encode(body)
     if encoding != "identity":
-        content = {"gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}[encoding](content)
+        packers = {"gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress, "ett-zlib": deflate}
+        content = packers[encoding](content)
     answer = post(service, content, content_type=f"application/{media}", content_encoding=encoding)
     assert (200, 3) == (answer.status_code, answer.json()["accepted"])
 

@@ -6,12 +6,14 @@ import gzip
 import json
 import os
 import tracemalloc
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 import zstandard
 
+from ett_collector.wire import CODING, DICTIONARY, DICTIONARY_ID, deflate
 from fleet_ett.errors import Invalid, TooLarge, Unsupported
 from fleet_ett.http.body import media_type, parse, unpacker
 
@@ -22,11 +24,13 @@ LIMIT = 1 << 20
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zstd": zstandard.ZstdCompressor().compress,
+    CODING: deflate,
 }
-both = pytest.mark.parametrize("encoding", list(PACKERS))
+both = pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+all_three = pytest.mark.parametrize("encoding", list(PACKERS))
 
 
-@both
+@all_three
 @pytest.mark.parametrize("size", [0, 1, 100, LIMIT])
 def test_what_was_packed_comes_out(encoding: str, size: int) -> None:
     body = os.urandom(size)
@@ -39,7 +43,7 @@ def test_streams_in_a_row_are_one_body(encoding: str) -> None:
     assert b"one two" == unpacker(encoding)(pack(b"one ") + pack(b"") + pack(b"two"), LIMIT)
 
 
-@both
+@all_three
 @pytest.mark.parametrize("left", [0, 1, 3, 10, -1, -4])
 def test_a_body_that_was_cut_off_is_refused(encoding: str, left: int) -> None:
     packed = PACKERS[encoding](b"a body of some length" * 20)
@@ -47,7 +51,7 @@ def test_a_body_that_was_cut_off_is_refused(encoding: str, left: int) -> None:
         unpacker(encoding)(packed[:left], LIMIT)
 
 
-@both
+@all_three
 @pytest.mark.parametrize("junk", [b"junk", b"{}", b"\x1f\x8b\x08junk", b"\x28\xb5\x2f\xfdjunk"])
 def test_anything_else_is_refused(encoding: str, junk: bytes) -> None:
     for body in (junk, PACKERS[encoding](b"good") + junk):
@@ -55,7 +59,7 @@ def test_anything_else_is_refused(encoding: str, junk: bytes) -> None:
             unpacker(encoding)(body, LIMIT)
 
 
-@both
+@all_three
 def test_one_byte_more_than_the_limit_is_too_large(encoding: str) -> None:
     body = b"x" * LIMIT
     assert body == unpacker(encoding)(PACKERS[encoding](body), LIMIT)
@@ -63,7 +67,7 @@ def test_one_byte_more_than_the_limit_is_too_large(encoding: str) -> None:
         unpacker(encoding)(PACKERS[encoding](body + b"x"), LIMIT)
 
 
-@both
+@all_three
 def test_a_bomb_never_grows_memory(encoding: str) -> None:
     bomb = PACKERS[encoding](bytes(200 * LIMIT))
     tracemalloc.start()
@@ -90,9 +94,28 @@ def test_thousands_of_empty_streams_are_refused(encoding: str) -> None:
         unpacker(encoding)(PACKERS[encoding](b"") * 5000, LIMIT)
 
 
+def test_streams_of_our_own_coding_do_not_follow_each_other() -> None:
+    for more in (deflate(b"two"), b"\0", b"\0" * 100_000):
+        with pytest.raises(Invalid, match="goes on"):
+            unpacker(CODING)(deflate(b"one") + more, LIMIT)
+
+
+def test_a_dictionary_that_is_not_known_is_no_fault_of_the_body() -> None:
+    """415: a newer agent goes back to gzip. Without any dictionary a stream is plain zlib."""
+    assert b"body" == unpacker(CODING)(zlib.compress(b"body"), LIMIT)
+    packer = zlib.compressobj(zdict=b"another")
+    with pytest.raises(Unsupported, match=zlib.adler32(b"another").to_bytes(4, "big").hex()):
+        unpacker(CODING)(packer.compress(b"body") + packer.flush(), LIMIT)
+
+
+def test_the_dictionary_is_the_one_that_agents_were_sent_out_with() -> None:
+    """It never changes: an agent of any age packs with it. Another one needs another name in the stream."""
+    assert "8b503373" == DICTIONARY_ID.hex() == f"{zlib.adler32(DICTIONARY):08x}"
+
+
 @pytest.mark.parametrize("header", ["br", "deflate", "gzip, gzip", "GZIP2"])
 def test_another_encoding_is_not_spoken(header: str) -> None:
-    with pytest.raises(Unsupported, match="gzip or zstd"):
+    with pytest.raises(Unsupported, match="gzip, zstd or ett-zlib"):
         unpacker(header)
 
 

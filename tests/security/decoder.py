@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import zstandard
 
-from ett_collector.wire import MAX_BODY, canonical
+from ett_collector.wire import CODING, MAX_BODY, canonical, deflate
 from fleet_ett.errors import EttError
 from fleet_ett.http.body import parse, unpacker
 from fleet_ett.ingest import decode_batch
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
 NOW = 1_772_452_800_000_000_000
 MEDIA = ("json", "msgpack")
-ENCODINGS = ("identity", "gzip", "zstd")
+ENCODINGS = ("identity", "gzip", "zstd", CODING)
 REFUSALS = frozenset({"invalid", "too_large", "unsupported"})
-PACKERS = {"identity": bytes, "gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}
+PACKERS = {
+    "identity": bytes,
+    "gzip": gzip.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    CODING: deflate,
+}
 
 
 def take(body: bytes, media: str, encoding: str) -> Batch | None:

@@ -28,7 +28,7 @@ def one_input(data: bytes) -> None:
     if data[0] >= STRUCTURED:
         take_value(_changed(atheris.FuzzedDataProvider(data[1:])))
         return
-    media, encoding = MEDIA[data[0] % 2], ENCODINGS[data[0] // 2 % 3]
+    media, encoding = MEDIA[data[0] % 2], ENCODINGS[data[0] // 2 % len(ENCODINGS)]
     take(data[1:], media, encoding)
     if encoding != "identity":
         take(PACKERS[encoding](data[1:]), media, encoding)

@@ -1,4 +1,4 @@
-"""Events as the body of `POST /v1/events`: the bulk form where events are alike, gzip level 1."""
+"""Events as the body of `POST /v1/events`: the bulk form where events are alike, packed."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ import gzip
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ett_collector.coding import CODING, deflate
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     Item = tuple[str, dict[str, Any]]  # incarnation and event
 
-GZIP_LEVEL = 6
+GZIP, GZIP_LEVEL = "gzip", 6
 BULK_FROM = 2  # alike events
 
 
 class Body(NamedTuple):
-    """The compressed body, and its events in the order in which the service counts them."""
+    """The compressed body, its content coding, and its events in the order in which the service counts them."""
 
     data: bytes
+    coding: str
     items: list[Item]
 
 
-def body(agent: dict[str, str], offset: int, sent_at: int, items: Sequence[Item]) -> Body:
-    """The body of some events. `offset` and `sent_at` in ns.
+def body(
+    agent: dict[str, str], offset: int, sent_at: int, items: Sequence[Item], coding: str = CODING
+) -> Body:
+    """The body of some events. `offset` and `sent_at` in ns; `coding` is `CODING` or `GZIP`.
 
     An event of an earlier incarnation carries its own, as the wire asks for.
     """
@@ -42,8 +47,9 @@ def body(agent: dict[str, str], offset: int, sent_at: int, items: Sequence[Item]
     }
     if bulk:
         envelope["batches"] = [_bulk([row for _, row in group]) for group in bulk]
-    data = gzip.compress(json.dumps(envelope, separators=(",", ":")).encode(), GZIP_LEVEL)
-    return Body(data, [*single, *(one for group in bulk for one in group)])
+    plain = json.dumps(envelope, separators=(",", ":")).encode()
+    data = deflate(plain) if coding == CODING else gzip.compress(plain, GZIP_LEVEL)
+    return Body(data, coding, [*single, *(one for group in bulk for one in group)])
 
 
 def _bulk(rows: list[dict[str, Any]]) -> dict[str, Any]:

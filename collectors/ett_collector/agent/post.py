@@ -65,8 +65,8 @@ def opener_for(url: str, ca: str = "") -> urllib.request.OpenerDirector:
 def post(
     opener: urllib.request.OpenerDirector, url: str, data: bytes, headers: Mapping[str, str], timeout: float
 ) -> Answer:
-    """Post a gzip-compressed JSON body."""
-    said = {"Content-Type": "application/json", "Content-Encoding": "gzip", **headers}
+    """Post a JSON body; `headers` say how it is packed."""
+    said = {"Content-Type": "application/json", **headers}
     request = urllib.request.Request(url, data=data, headers=said, method="POST")  # noqa: S310
     sent, mono = time.time_ns(), time.monotonic_ns()
     try:

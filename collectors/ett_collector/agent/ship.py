@@ -14,9 +14,10 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from ett_collector.agent.batches import Body, body
+from ett_collector.agent.batches import GZIP, Body, body
 from ett_collector.agent.config import read_token
 from ett_collector.agent.post import Answer, opener_for, post
+from ett_collector.coding import CODING
 
 if TYPE_CHECKING:
     from ett_collector.agent.batches import Item
@@ -30,6 +31,7 @@ BATCH = 4000  # events
 FIRST_WAIT_S, LONGEST_WAIT_S, LONGEST_ASKED_S = 0.5, 60.0, 900.0
 FIRST_TRIPS = 4  # round trips before the first estimate is used
 MEASURE_S = 60.0  # between round trips that only measure the clock
+_NOT_SPOKEN = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
 _TOO_MUCH = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 log = logging.getLogger("ett-agent")
@@ -51,6 +53,7 @@ class Shipper:
         self._opener = opener_for(config.url, config.ca)
         self._token = config.token
         self._limit = BATCH
+        self._coding = CODING  # what every service understands is GZIP
         self._failures = 0
         self._measure_at = 0.0
         self._thread = threading.Thread(target=self._run, name="ett-shipper", daemon=True)
@@ -106,6 +109,8 @@ class Shipper:
     def _measure(self) -> float | None:
         for _ in range(FIRST_TRIPS if self._offset.value is None else 1):
             answer = self._post(self._body([], self._offset.value or 0))
+            if answer.status in _NOT_SPOKEN and self._speak_plainly(answer):
+                return 0.0
             if answer.status != HTTPStatus.OK or answer.body is None:
                 return self._wait_after(answer)
         self._measure_at = time.monotonic() + MEASURE_S
@@ -121,9 +126,19 @@ class Shipper:
         if answer.status == HTTPStatus.OK and answer.body is not None and "accepted" in answer.body:
             self._taken(batch, content.items, answer.body)
             return None
+        if answer.status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE and self._speak_plainly(answer):
+            return None
         if answer.status in _TOO_MUCH:
             return self._narrow(batch, answer)
         return self._wait_after(answer)
+
+    def _speak_plainly(self, answer: Answer) -> bool:
+        """Go back to gzip: an older service, or something before it, does not know our coding. False if we did."""
+        if self._coding == GZIP:
+            return False
+        log.info("%s does not take %s (%s): gzip from here on", self._config.url, self._coding, answer.status)
+        self._coding = GZIP
+        return True
 
     def _taken(self, batch: Outgoing, items: list[Item], said: dict[str, Any]) -> None:
         for one in said.get("quarantined", ()):
@@ -151,10 +166,10 @@ class Shipper:
 
     def _body(self, items: list[Item], offset: int) -> Body:
         agent = {"node": self._config.node, "incarnation": self._outbox.incarnation, "version": VERSION}
-        return body(agent, offset, time.time_ns(), items)
+        return body(agent, offset, time.time_ns(), items, self._coding)
 
     def _post(self, content: Body) -> Answer:
-        headers = {"User-Agent": f"ett-agent/{VERSION}"}
+        headers = {"User-Agent": f"ett-agent/{VERSION}", "Content-Encoding": content.coding}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         url = self._config.url + "/v1/events"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import zstandard
 
+from ett_collector.wire import CODING, DICTIONARY, DICTIONARY_ID, HAS_DICTIONARY, HEADER_BYTES
 from fleet_ett.errors import Invalid, TooLarge, Unsupported
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def unpacker(header: str | None) -> Callable[[bytes, int], bytes]:
     told = (header or "identity").strip().lower()
     found = _UNPACKERS.get(told)
     if found is None:
-        msg = f"Content-Encoding must be gzip or zstd, not {told[:100]!r}"
+        msg = f"Content-Encoding must be gzip, zstd or {CODING}, not {told[:100]!r}"
         raise Unsupported(msg)
     return found
 
@@ -135,6 +136,28 @@ def _unzstd(body: bytes, limit: int) -> bytes:
     return out.whole("zstd", ended=frame.eof)
 
 
+def _inflate(body: bytes, limit: int) -> bytes:
+    head = body[:HEADER_BYTES]
+    if len(head) == HEADER_BYTES and head[1] & HAS_DICTIONARY and head[2:] != DICTIONARY_ID:
+        msg = f"a body of {CODING} with the dictionary {head[2:].hex()}, which is not known here"
+        raise Unsupported(msg)
+    out = _Unpacked(limit)
+    stream = zlib.decompressobj(zdict=DICTIONARY)
+    try:
+        for at in range(0, len(body), GZIP_PIECE):
+            piece = body[at : at + GZIP_PIECE]
+            while piece and not stream.eof:
+                out.add(stream.decompress(piece, out.left))
+                piece = stream.unconsumed_tail
+            if piece or stream.unused_data:
+                msg = f"the body goes on after its {CODING} data"
+                raise Invalid(msg)
+    except zlib.error as error:
+        msg = f"the body is not {CODING}: {error}"
+        raise Invalid(msg) from None
+    return out.whole(CODING, ended=stream.eof)
+
+
 class _Unpacked:
     """What came out so far; raises `TooLarge` as soon as it is more than `limit` bytes."""
 
@@ -178,4 +201,5 @@ _UNPACKERS: dict[str, Callable[[bytes, int], bytes]] = {
     "gzip": _gunzip,
     "x-gzip": _gunzip,
     "zstd": _unzstd,
+    CODING: _inflate,
 }

@@ -71,7 +71,7 @@ _PROBLEM = {"content": {"application/problem+json": {"schema": {"type": "object"
 DOCS: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "At most 20,000 events and 16 MiB unpacked; gzip or zstd by Content-Encoding.",
+        "description": "At most 20,000 events and 16 MiB unpacked; gzip, zstd or ett-zlib by Content-Encoding.",
         "content": {
             "application/json": {"schema": {"type": "object"}, "example": EXAMPLE},
             "application/msgpack": {"schema": {"type": "string", "format": "binary"}},
