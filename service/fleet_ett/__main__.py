@@ -27,11 +27,14 @@ EXTRA = (
 ENVIRONMENT = "settings (environment variables):\n" + "\n".join(
     f"  {name:23} {text}" for name, text in OPTIONS.items()
 )
-SHARDS = f"""with --servers:
+SHARDS = f"""reader:
+  A role that may read the views of the schema report and nothing else, for Grafana (deploy/grafana). Run again it gets
+  a new password.
+shard with --servers:
   Every server gets the same tables and owns the jobs whose keys hash to it; the database itself (ETT_DATABASE_URL,
   the embedded one by default) becomes their home: tokens, owners, and a view that joins all through postgres_fdw.
   All start empty; the order of the servers is part of the fleet. Then set ETT_SHARD_URLS for all other commands.
-without:
+shard without:
   The tables of the database are distributed by the extension citus.
 
 {ENVIRONMENT}"""
@@ -158,10 +161,13 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _token_arguments(token)
     db = commands.add_parser(
-        "db", help="spread the tables over several database servers", epilog=SHARDS, formatter_class=raw,
-        description="Have several PostgreSQL servers carry one fleet, or bring them along; safe to run again.",
+        "db", help="spread the tables over several servers; make a role for dashboards", epilog=SHARDS,
+        formatter_class=raw,
+        description="shard: have several PostgreSQL servers carry one fleet, or bring them along.\n"
+        "reader: make the role that dashboards read with. Both are safe to run again.",
     )  # fmt: skip
-    db.add_argument("action", choices=("shard",), help="what to do")
+    db.add_argument("action", choices=("shard", "reader"), help="what to do")
+    db.add_argument("--name", default="ett_reader", help="the role (reader; default ett_reader)")
     db.add_argument("--servers", metavar="URL,URL,...", help="the servers that own the jobs (ETT_SHARD_URLS)")
     db.add_argument("--print", action="store_true", help="print the SQL and run nothing")
     for command in (serve, migrate, rebuild, stats, db, token):

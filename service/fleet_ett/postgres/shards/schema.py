@@ -23,6 +23,8 @@ IDS = 2**48  # job ids, and source ids, of one server: server i has [i x IDS, (i
 MOST_SERVERS = 2**15
 # Said once in a fleet, and kept at home alone.
 AT_HOME = ("tokens", "token_changes", "claims", "audit", "owners", "quarantine")
+# The views of the schema `report` whose rows are on the servers; the others stand on tables of AT_HOME.
+REPORTS = ("jobs", "attempts", "incidents", "ledger", "job_hours", "segments", "held_up", "work", "nodes")
 # What a partitioned table is divided by: the first of these that it has.
 KEYS = ("job_id", "source_id")
 # Of a table: a fetch of 10,000 rows is one round trip; async: the servers work at once.
@@ -59,6 +61,25 @@ def joined_schema(servers: int) -> Iterator[str]:
             yield from _together(table, servers)
         else:
             yield from _partitioned(table, key, servers)
+
+
+def joined_reports(servers: int) -> Iterator[str]:
+    """The statements that have the home's reports show what the servers' reports show.
+
+    A report is made on each server, of its own jobs, so that only the rows that were asked for travel.
+    """
+    for number in range(servers):
+        schema = f"{SCHEMA}_report_{number}"
+        yield f"DROP SCHEMA IF EXISTS {schema} CASCADE"
+        yield f"CREATE SCHEMA {schema}"
+        yield f"IMPORT FOREIGN SCHEMA report LIMIT TO ({', '.join(REPORTS)}) FROM SERVER ett_{number} INTO {schema}"
+    for name in REPORTS:
+        parts = [f"{SCHEMA}_report_{number}.{name}" for number in range(servers)]
+        rows = " UNION ALL ".join(f"SELECT * FROM {part}" for part in parts)  # noqa: S608 - names of ours
+        if name == "nodes":  # a node that several know
+            rows = f"SELECT DISTINCT ON (node) * FROM ({rows}) n ORDER BY node, last_seen_ns DESC"  # noqa: S608
+        yield f"DROP VIEW IF EXISTS report.{name}"
+        yield f"CREATE VIEW report.{name} AS {rows}"
 
 
 def foreign_server(number: int, options: Mapping[str, str]) -> Iterator[str]:

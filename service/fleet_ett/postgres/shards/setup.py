@@ -13,7 +13,13 @@ from sqlalchemy import make_url, text
 from fleet_ett.errors import Invalid, Unavailable
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.pool import UNBOUNDED_S, open_pool, transaction
-from fleet_ett.postgres.shards.schema import IDS, MOST_SERVERS, foreign_server, joined_schema
+from fleet_ett.postgres.shards.schema import (
+    IDS,
+    MOST_SERVERS,
+    foreign_server,
+    joined_reports,
+    joined_schema,
+)
 from fleet_ett.postgres.shards.servers import Member, read_member
 
 if TYPE_CHECKING:
@@ -88,6 +94,7 @@ def statements(urls: Sequence[str], *, shown: bool) -> Iterator[str]:
             options = {key: "..." if "password" in key else value for key, value in options.items()}
         yield from foreign_server(number, options)
     yield from joined_schema(len(urls))
+    yield from joined_reports(len(urls))
 
 
 def _claim(url: str, number: int | None, total: int, *, fleet: str | None) -> _Found:
