@@ -140,7 +140,7 @@ def test_sigterm_ends_all_in_order(database_url: str) -> None:
 
 
 def test_without_their_parent_they_end(database_url: str) -> None:
-    """Also when it is killed: nobody listens on its port after it."""
+    """SIGKILL to the first is SIGKILL to all: nobody listens on its port after it."""
     with serving(database_url, "--workers", "2") as found:
         pids = found.children()
         assert 3 == len(pids)
@@ -150,10 +150,11 @@ def test_without_their_parent_they_end(database_url: str) -> None:
             found.get("/healthz")
 
 
-def test_one_worker_is_one_process(database_url: str) -> None:
-    with serving(database_url, "--workers", "1") as alone:
-        assert set() == alone.children()
-        assert 200 == alone.get("/readyz")
+def test_who_answers_does_not_book(database_url: str) -> None:
+    """One process for each by default: neither waits for the other."""
+    with serving(database_url) as found:
+        assert 2 == len(found.children())
+        assert 200 == found.get("/readyz")
 
 
 def test_who_breaks_at_once_is_tried_later_and_later(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECOND_NS = 1_000_000_000
-LIVE_NS = 5 * SECOND_NS  # a live job's books are never older
+LIVE_NS = 15 * SECOND_NS  # a live job's books are never older, though nothing comes; agents report every 10 s
 SETTLING_NS = 30 * SECOND_NS
 # A live job that nobody speaks of is looked at after a hundredth of its silence, at least once an hour.
 SILENCE_SHARE = 100

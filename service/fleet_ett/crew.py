@@ -1,7 +1,7 @@
 """Several processes of one service: the parent starts them, replaces who dies, and takes them all down with it.
 
 Children are forks: they share the parent's memory of code and its listening socket. A pipe that only the parent holds
-open tells them when it is gone, however it went: nobody is left behind.
+open tells them when it is gone, however it went: SIGKILL to the parent is SIGKILL to all, as it were to one process.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Crew:
                 signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until it is clear whose they are
                 post.pid = os.fork()
                 if post.pid == 0:
-                    _live(post, alive, ready, self._patience)
+                    _live(post, alive, ready)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     def _until(self) -> float | None:
@@ -147,7 +147,7 @@ class Crew:
                 os.kill(post.pid, number)
 
 
-def _live(post: _Post, alive: tuple[int, int], ready: tuple[int, int], patience: float) -> None:
+def _live(post: _Post, alive: tuple[int, int], ready: tuple[int, int]) -> None:
     """The life of a child: never returns."""
     code = 1
     try:
@@ -157,7 +157,7 @@ def _live(post: _Post, alive: tuple[int, int], ready: tuple[int, int], patience:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         os.close(alive[1])
-        threading.Thread(target=_follow, args=(alive[0], patience), daemon=True).start()
+        threading.Thread(target=_follow, args=(alive[0],), daemon=True).start()
         post.role(partial(_tell, ready[1]))
         code = 0
     except KeyboardInterrupt:
@@ -176,12 +176,10 @@ def _tell(ready: int) -> None:
     os.write(ready, b"!")
 
 
-def _follow(alive: int, patience: float) -> None:
-    """End this process in order once its parent is gone, and at last in any case."""
+def _follow(alive: int) -> None:
+    """End this process the moment that its parent is gone: the next service may want its port."""
     os.read(alive, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(patience)
-    os._exit(1)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stop(_signal: int, _frame: FrameType | None) -> None:

@@ -1,8 +1,8 @@
 """The commands that need a database: `serve`, `migrate`, `rebuild`.
 
-`serve` owns the process: the embedded server when no other is named, migrations on it, the
-attribution workers and the HTTP server, or several processes of them; all end in order on SIGTERM or Ctrl-C, requests
-in flight first.
+`serve` owns the embedded server when no other is named, migrations on it, and the processes that do the work: one or
+several answer HTTP, one books jobs, so that neither waits for the other's interpreter. All end in order on SIGTERM or
+Ctrl-C, requests in flight first.
 """
 
 from __future__ import annotations
@@ -54,14 +54,7 @@ def serve(settings: Settings, args: argparse.Namespace) -> int:
             url = stack.enter_context(database_url(settings))
             if settings.database_url is None:  # the embedded server is ours alone to migrate
                 migrations.migrate(url)
-            if settings.workers == 1:
-                engine, fleet = _connect(settings, url, stack)
-                admit(settings, engine)
-                _start_attribution(settings, engine, fleet, stack)
-                announce = partial(say_where, listening, is_tls=bool(files))
-                answer(create_app(settings, engine, fleet), settings, listening, files, announce)
-            else:
-                _run_crew(settings, url, listening, files)
+            _run_crew(settings, url, listening, files)
     except (Stopped, KeyboardInterrupt):
         pass
     log.info("stopped")
