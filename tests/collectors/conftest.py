@@ -60,10 +60,12 @@ class Bench:
         talk = "import sys, os, time\nsay = lambda text: print(text, flush=True)\nwait = lambda: sys.stdin.readline()\n"
         return self.spawn(sys.executable, "-c", talk + code, **environ)
 
-    def agent(self, *options: str, url: str | None = None, node: str = "node-a") -> subprocess.Popen[str]:
+    def agent(
+        self, *options: str, url: str | None = None, node: str = "node-a", **environ: str
+    ) -> subprocess.Popen[str]:
         """An agent with short times."""
         base = ("--url", url or self.receiver.url, "--node", node, "--poll", "0.05", "--heartbeat", "0.5")
-        return self.spawn(sys.executable, "-m", "ett_collector.agent.main", *base, *options)
+        return self.spawn(sys.executable, "-m", "ett_collector.agent.main", *base, *options, **environ)
 
     def stop(self, process: subprocess.Popen[str]) -> str:
         """End a process by SIGTERM; what it wrote to standard error."""

@@ -1,29 +1,37 @@
-"""What an operator may set on the agent, read once: options, else `ETT_*` variables, else defaults."""
+"""What an operator may set on the agent: options, else the file of `--config`, else `ETT_*` variables, else defaults.
+
+Read at the start, and again at SIGHUP: an option of the command line stays, the file may have changed.
+"""
 
 from __future__ import annotations
 
-import argparse
 import os
-import socket
 import ssl
 import urllib.parse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ett_collector.identity import spool_folder
+from ett_collector.agent.envfile import read_env_file
+from ett_collector.agent.options import VARIABLES, WrongSetting, parser_of
+from ett_collector.agent.sources.registry import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SECOND_NS = 1_000_000_000
-DEFAULT_URL = "http://127.0.0.1:8080"
+# what a running agent keeps until it is started anew
+FIXED = ("node", "spool_dir", "state_dir", "procfs", "sysfs")
 
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """Settings of one agent. `node` is the node's name, never the agent's own (a pod's)."""
+    """Settings of one agent. `node` is the node's name, never the agent's own (a pod's).
 
+    `metrics` is the address (host, port) of its page, None for no page. `sources` are names of `SOURCES`.
+    """
+
+    command: str
     url: str
     node: str
     spool_dir: str
@@ -37,31 +45,39 @@ class AgentConfig:
     drain_s: float
     timeout_s: float
     outbox_bytes: int
+    metrics: tuple[str, int] | None
+    sources: tuple[str, ...]
     procfs: str
+    sysfs: str
+    kmsg: str
+    fabric_log: str
+    dcgm_url: str
     verbose: bool
+    as_json: bool
 
     @classmethod
     def from_args(cls, argv: Sequence[str] | None, environ: Mapping[str, str]) -> AgentConfig:
-        """Read options and environment; a wrong value ends the program with a message that names it."""
-        parser = _parser(environ)
-        options = parser.parse_args(argv)
-        url = str(options.url).rstrip("/")
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            parser.error(f"--url (ETT_URL) must be http(s)://host[:port], not {url!r}")
+        """Read all settings. Raises `WrongSetting`; `--help` ends the program."""
+        environ = {**environ, **_from_file(argv, environ)}
+        options = parser_of(environ).parse_args(argv)
+        url = _url(options.url)
         if not options.node:
-            parser.error("--node (ETT_NODE): this machine has no host name, so the node needs one")
+            msg = "--node (ETT_NODE): this machine has no host name, so the node needs one"
+            raise WrongSetting(msg)
         try:
             token = read_token(options.token_file) if options.token_file else ""
         except (OSError, ValueError) as error:
-            parser.error(f"--token-file (ETT_AGENT_TOKEN_FILE): {error}")
+            msg = f"--token-file (ETT_AGENT_TOKEN_FILE): {error}"
+            raise WrongSetting(msg) from error
         try:
             if options.ca:
                 ssl.create_default_context(cafile=options.ca)
         except OSError as error:
-            parser.error(f"--ca (ETT_AGENT_CA): {options.ca}: {error}")
+            msg = f"--ca (ETT_AGENT_CA): {options.ca}: {error}"
+            raise WrongSetting(msg) from error
         spool_dir = os.path.abspath(os.path.expanduser(options.spool_dir))
         return cls(
+            command=options.command,
             url=url,
             node=options.node,
             spool_dir=spool_dir,
@@ -75,9 +91,24 @@ class AgentConfig:
             drain_s=options.drain,
             timeout_s=options.timeout,
             outbox_bytes=options.outbox_mib * 1024 * 1024,
+            metrics=parse_address(options.metrics),
+            sources=parse_sources(options.sources),
             procfs=options.procfs,
+            sysfs=options.sysfs,
+            kmsg=options.kmsg,
+            fabric_log=options.fabric_log,
+            dcgm_url=options.dcgm_url,
             verbose=options.verbose,
+            as_json=options.json,
         )
+
+    def needs_restart(self, new: AgentConfig) -> list[str]:
+        """The settings in which `new` differs and which a running agent keeps."""
+        return [name for name in FIXED if getattr(self, name) != getattr(new, name)]
+
+    def keeping(self, old: AgentConfig) -> AgentConfig:
+        """These settings with those of `old` that need a restart."""
+        return replace(self, **{name: getattr(old, name) for name in FIXED})
 
 
 def read_token(path: str) -> str:
@@ -89,48 +120,53 @@ def read_token(path: str) -> str:
     return text
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 86_400:  # a day
-        raise ValueError(text)
-    return value
+def parse_address(text: str) -> tuple[str, int] | None:
+    """`host:port`, `:port` (all addresses) or `[::1]:port`; None for nothing and for `off`."""
+    if text in ("", "off"):
+        return None
+    host, found, port = text.rpartition(":")
+    if not found or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        msg = f"--metrics (ETT_AGENT_METRICS) must be address:port or off, not {text!r}"
+        raise WrongSetting(msg)
+    return host.strip("[]"), int(port)
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
+def parse_sources(text: str) -> tuple[str, ...]:
+    """`all`, `none`, or names separated by commas; `-name` leaves one out of all."""
+    words = [one.strip() for one in text.split(",") if one.strip()]
+    if words in ([], ["none"]):
+        return ()
+    unknown = [one for one in words if one != "all" and one.removeprefix("-") not in SOURCES]
+    if unknown:
+        known = ", ".join(SOURCES)
+        msg = f"--sources (ETT_AGENT_SOURCES): {unknown[0]!r} is none of all, none, {known}"
+        raise WrongSetting(msg)
+    wanted = {one for one in words if not one.startswith("-")}
+    without = {one[1:] for one in words if one.startswith("-")}
+    return tuple(one for one in SOURCES if (one in wanted or not wanted - {"all"}) and one not in without)
 
 
-def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ett-agent",
-        description="Ships what the trainers of this node recorded, and watches their processes. "
-        "One agent a node. Every option has a variable; the option goes before it.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+def _url(text: str) -> str:
+    url = text.rstrip("/")
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        msg = f"--url (ETT_URL) must be http(s)://host[:port], not {url!r}"
+        raise WrongSetting(msg)
+    return url
 
-    def option(name: str, variable: str, default: object, text: str, kind: type = str) -> None:
-        # a default from the environment is text, and argparse converts and checks it like an option
-        convert = {float: _seconds, int: _count}.get(kind, kind)
-        said = environ.get(variable) or default
-        parser.add_argument(
-            name, default=said, type=convert, metavar=kind.__name__, help=f"{text} [{variable}]"
-        )
 
-    option("--url", "ETT_URL", DEFAULT_URL, "address of the service")
-    option("--node", "ETT_NODE", socket.gethostname(), "name of this node (not of the agent's pod)")
-    option("--spool-dir", "ETT_SPOOL_DIR", spool_folder(environ)[0], "where trainers record")
-    option("--state-dir", "ETT_AGENT_STATE_DIR", "", "outbox and dead letters; empty: <spool-dir>/agent")
-    option("--token-file", "ETT_AGENT_TOKEN_FILE", "", "file with the token for the service")
-    option("--ca", "ETT_AGENT_CA", "", "PEM file of the authority that signed the service's certificate")
-    option("--heartbeat", "ETT_AGENT_HEARTBEAT_S", "10", "seconds between heartbeats", float)
-    option("--window", "ETT_AGENT_WINDOW_S", "10", "seconds of steps in one window", float)
-    option("--poll", "ETT_AGENT_POLL_S", "0.5", "seconds between looks into the spools", float)
-    option("--drain", "ETT_AGENT_DRAIN_S", "10", "seconds to send what is left at SIGTERM", float)
-    option("--timeout", "ETT_AGENT_TIMEOUT_S", "20", "seconds to wait for an answer of the service", float)
-    option("--outbox-mib", "ETT_AGENT_OUTBOX_MIB", "1024", "MiB of unsent events kept at most", int)
-    option("--procfs", "ETT_AGENT_PROCFS", "/proc", "root of the process file system")
-    parser.add_argument("--verbose", action="store_true", help="say more on standard error")
-    return parser
+def _from_file(argv: Sequence[str] | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """What the file of `--config` says. A name that the agent does not know is a mistake there."""
+    path = parser_of(environ, only_file=True).parse_known_args(argv)[0].config
+    if not path:
+        return {}
+    try:
+        found = read_env_file(path)
+    except (OSError, ValueError) as error:
+        msg = f"--config (ETT_AGENT_CONFIG): {path}: {error}"
+        raise WrongSetting(msg) from error
+    wrong = [name for name in found if name.split("_")[:2] == ["ETT", "AGENT"] and name not in VARIABLES]
+    if wrong:
+        msg = f"--config (ETT_AGENT_CONFIG): {path}: no setting is called {wrong[0]}"
+        raise WrongSetting(msg)
+    return found

@@ -1,4 +1,7 @@
-"""`ett-agent`: one a node; runs until SIGTERM or SIGINT, then sends what is left and ends."""
+"""`ett-agent`: one a node; runs until SIGTERM or SIGINT, then sends what is left and ends.
+
+SIGHUP reads its settings again. `ett-agent doctor` looks around and says what it sees.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,32 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
+from ett_collector.agent.agent import Agent
 from ett_collector.agent.config import AgentConfig
-from ett_collector.agent.deadletter import DeadLetters
-from ett_collector.agent.node import Node
-from ett_collector.agent.offset import ClockOffset
+from ett_collector.agent.notify import Notifier
+from ett_collector.agent.options import DOCTOR, WrongSetting
 from ett_collector.agent.outbox import Outbox
 from ett_collector.agent.post import is_loopback
-from ett_collector.agent.ship import Shipper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = logging.getLogger("ett-agent")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the agent; 0 after a clean end, 1 where it cannot begin."""
-    config = AgentConfig.from_args(argv, os.environ)
+    """Run the agent; 0 after a clean end, 1 where it cannot begin, 2 for a wrong setting."""
+    try:
+        config = AgentConfig.from_args(argv, os.environ)
+    except WrongSetting as error:
+        print(f"ett-agent: error: {error}", file=sys.stderr)
+        return 2
+    if config.command == DOCTOR:
+        from ett_collector.agent.doctor import examine  # noqa: PLC0415 - of no use to an agent that runs
+
+        return examine(config)
     logging.basicConfig(
         level=logging.DEBUG if config.verbose else logging.INFO,
         format="ett-agent: %(message)s",
@@ -37,14 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     _warn(config)
     try:
         os.makedirs(config.state_dir, mode=0o700, exist_ok=True)
-        with _alone(config.state_dir) as alone:
-            if not alone:
+        with alone(config.state_dir) as is_alone:
+            if not is_alone:
                 log.error(
                     "another agent uses %s: one a node, or give each its own --state-dir", config.state_dir
                 )
                 return 1
             outbox = Outbox(config.state_dir, limit_bytes=config.outbox_bytes)
-            _run(config, outbox)
+            _run(Agent(config, outbox), argv)
+            outbox.close()
     except OSError as error:
         log.error("cannot keep events in %s: %s", config.state_dir, error)  # noqa: TRY400 - no trace for an operator
         return 1
@@ -61,41 +74,61 @@ def _warn(config: AgentConfig) -> None:
         log.warning("the token travels in the clear to %s: use https", config.url)
 
 
-def _run(config: AgentConfig, outbox: Outbox) -> None:
-    offset = ClockOffset()
-    dead = DeadLetters(config.state_dir)
-    shipper = Shipper(config, outbox, offset, dead)
-    node = Node(config, outbox, offset, dead, shipper.wake.set)
-    with _stop_signals() as stopped:
-        shipper.start()
+def _run(agent: Agent, argv: Sequence[str] | None) -> None:
+    config, systemd = agent.config, Notifier(os.environ)
+    with _signals() as signals:
+        agent.start()
         log.info(
-            "node %s: %s -> %s (%d events wait)", config.node, config.spool_dir, config.url, outbox.backlog
+            "node %s: %s -> %s (%d events wait)",
+            config.node,
+            config.spool_dir,
+            config.url,
+            agent.outbox.backlog,
         )
-        while not _wait(0.0 if node.cycle() else config.poll_s, node, stopped):
-            pass
-        while node.cycle():
-            pass
-        node.cycle(last=True)
-        shipper.stop(config.drain_s)
-    log.info("ended: %d events sent, %d wait in %s", shipper.sent, outbox.backlog, config.state_dir)
-    outbox.close()
+        systemd.ready(f"node {config.node}, {config.url}")
+        while True:
+            more = agent.cycle()
+            if agent.shipper.is_running:
+                systemd.alive()
+            came = _wait(0.0 if more else agent.config.poll_s, agent, signals)
+            if came & {signal.SIGTERM, signal.SIGINT}:
+                break
+            if signal.SIGHUP in came:
+                _reload(agent, argv, systemd)
+        systemd.stopping()
+        agent.stop()
 
 
-def _wait(seconds: float, node: Node, stopped: socket.socket) -> bool:
-    """Sleep until a process ends, a signal comes or the time is over; whether to stop."""
+def _reload(agent: Agent, argv: Sequence[str] | None, systemd: Notifier) -> None:
+    """Read the settings again; with a wrong one all stay as they are."""
+    systemd.reloading()
+    try:
+        new = AgentConfig.from_args(argv, os.environ)
+    except WrongSetting as error:
+        log.error("not reloaded, the old settings stay: %s", error)  # noqa: TRY400 - no trace for an operator
+    else:
+        _warn(new)
+        agent.reload(new)
+    systemd.ready(f"node {agent.config.node}, {agent.config.url}")
+
+
+def _wait(seconds: float, agent: Agent, signals: socket.socket) -> set[int]:
+    """Sleep until a process ends, a signal comes or the time is over; the signals that came."""
     poller = select.poll()
-    for fd in node.trainers.watch.fds():
+    for fd in agent.node.trainers.watch.fds():
         poller.register(fd, select.POLLIN)
-    poller.register(stopped, select.POLLIN)
-    return any(fd == stopped.fileno() for fd, _ in poller.poll(seconds * 1000))
+    poller.register(signals, select.POLLIN)
+    if any(fd == signals.fileno() for fd, _ in poller.poll(seconds * 1000)):
+        return set(signals.recv(4096))
+    return set()
 
 
 @contextlib.contextmanager
-def _stop_signals() -> Iterator[socket.socket]:
-    """A socket that becomes readable at SIGTERM or SIGINT."""
+def _signals() -> Iterator[socket.socket]:
+    """A socket from which the numbers of `SIGNALS` can be read as they come."""
     reader, writer = socket.socketpair()
     writer.setblocking(False)
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
     wakeup = signal.set_wakeup_fd(writer.fileno())
     try:
         yield reader
@@ -108,7 +141,7 @@ def _stop_signals() -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def _alone(folder: str) -> Iterator[bool]:
+def alone(folder: str) -> Iterator[bool]:
     """Whether no other agent holds the folder; it is held until the end of the block."""
     with open(os.path.join(folder, "lock"), "w", encoding="utf-8") as file:
         try:

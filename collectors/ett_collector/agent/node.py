@@ -6,6 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from ett_collector.agent.findings import Findings
 from ett_collector.agent.outbox import Full
 from ett_collector.agent.pending import Pending
 from ett_collector.agent.trainers import Trainers
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ett_collector.agent.deadletter import DeadLetters
     from ett_collector.agent.offset import ClockOffset
     from ett_collector.agent.outbox import Outbox
+    from ett_collector.agent.sources.running import Sources
 
 COMPLAIN_S = 60.0
 
@@ -34,6 +36,7 @@ class Node:
         offset: ClockOffset,
         dead: DeadLetters,
         committed: Callable[[], object],
+        sources: Sources,
     ) -> None:
         self._config = config
         self._committed = committed
@@ -42,6 +45,7 @@ class Node:
         self._dead = dead
         self._pending = Pending()
         self.trainers = Trainers(config, outbox.state, self._pending)
+        self.findings = Findings(config.node, sources, self.trainers, self._pending)
         self._alive_at = int(outbox.state.get("agent", {}).get("alive_at", 0))
         self._beat_at = 0.0
         self._complain_at = 0.0
@@ -52,6 +56,7 @@ class Node:
             return False  # the disk takes nothing: the spools keep the rest
         more = self.trainers.visit()
         now = time.time_ns()
+        self.findings.take(now)
         beat = last or (time.monotonic() >= self._beat_at and not more)
         self.trainers.tell(now, all_windows=beat)
         if beat:
@@ -62,6 +67,10 @@ class Node:
             self.trainers.clear()
         return more
 
+    def reload(self, config: AgentConfig) -> None:
+        """Go on with other settings."""
+        self._config = self.trainers.config = config
+
     def _heartbeat(self, now: int) -> None:
         self._beat_at = time.monotonic() + self._config.heartbeat_ns / 1e9
         self._alive_at = now
@@ -69,7 +78,8 @@ class Node:
 
     def _commit(self) -> bool:
         self._pending.events = [event for event in self._pending.events if self._is_sound(event)]
-        changes = {**self.trainers.changes(), "agent": {"alive_at": self._alive_at}}
+        agent = {"alive_at": self._alive_at}
+        changes = {**self.trainers.changes(), "agent": agent, "sources": dict(self._pending.cursors)}
         try:
             self._outbox.commit(self._pending.events, changes, self._offset.value)
         except (Full, OSError) as error:

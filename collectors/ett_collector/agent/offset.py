@@ -36,3 +36,8 @@ class ClockOffset:
         high = low + trip
         if self.value is None or not low <= self.value <= high:
             self.value = 0 if low <= 0 <= high else low + trip // 2
+
+    def forget(self) -> None:
+        """Forget the samples; the estimate holds until the first that contradicts it."""
+        self._samples.clear()
+        self._anchor = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 import uuid
 from collections import deque
 from dataclasses import dataclass
@@ -31,12 +32,13 @@ class Full(Exception):  # noqa: N818 - a state of the disk, not a fault of the p
 
 @dataclass
 class Waiting:
-    """The events of one commit that wait. `offset` is node minus service (ns), None until it is known."""
+    """The events of one commit (`at` wall ns) that wait. `offset` is node minus service (ns), None: not known yet."""
 
     place: Place
     first: int
     count: int
     offset: int | None
+    at: int
 
 
 @dataclass
@@ -48,12 +50,13 @@ class Outgoing:
 
 
 class Outbox:
-    """`state` is what the last commits said, by section and key."""
+    """`state` is what the last commits said, by section and key. `damaged` counts events that could not be read."""
 
     def __init__(self, folder: str, *, limit_bytes: int = LIMIT_BYTES) -> None:
         self.incarnation = uuid.uuid4().hex
         self.state: State = {}
-        self._limit_bytes = limit_bytes
+        self.damaged = 0
+        self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._journal = Journal(folder)
         self._waiting: deque[Waiting] = deque()
@@ -75,6 +78,12 @@ class Outbox:
         """Bytes on disk."""
         return self._journal.size
 
+    @property
+    def oldest(self) -> int | None:
+        """When the oldest event that waits was committed (wall ns); None where none waits."""
+        with self._lock:
+            return self._waiting[0].at if self._waiting else None
+
     def commit(
         self, events: list[dict[str, Any]], changes: Mapping[str, Mapping[str, Any]], offset: int | None
     ) -> None:
@@ -83,7 +92,7 @@ class Outbox:
         Numbers the events. Raises `Full` or `OSError`; then nothing of it happened.
         """
         with self._lock:
-            if self._journal.size > self._limit_bytes and events:
+            if self._journal.size > self.limit_bytes and events:
                 msg = f"the outbox holds {self._journal.size} bytes"
                 raise Full(msg)
             if self._journal.size_of_newest() > FILE_BYTES:
@@ -92,6 +101,7 @@ class Outbox:
             numbered = [{**event, "seq": self._seq + i} for i, event in enumerate(events)]
             record = {
                 "k": "commit",
+                "at": time.time_ns(),
                 "incarnation": self.incarnation,
                 "offset": offset,
                 "events": numbered,
@@ -125,6 +135,7 @@ class Outbox:
         if not chosen:
             return None
         if not items:  # a damaged record: nothing in it can be sent any more
+            self.damaged += sum(one.count for one in chosen)
             self.ack(chosen[-1].first + chosen[-1].count)
             return self.unsent(limit)
         return Outgoing(items[:limit], chosen[0].offset)
@@ -156,7 +167,8 @@ class Outbox:
     def _apply(self, place: Place, record: dict[str, Any]) -> None:
         count = len(record["events"])
         if count:
-            self._waiting.append(Waiting(place, self._position, count, record["offset"]))
+            at = record.get("at") or time.time_ns()  # older agents did not say
+            self._waiting.append(Waiting(place, self._position, count, record["offset"], at))
             self._position += count
         for section, changes in record["changes"].items():
             kept = self.state.setdefault(section, {})

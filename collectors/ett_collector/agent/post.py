@@ -67,7 +67,19 @@ def post(
 ) -> Answer:
     """Post a JSON body; `headers` say how it is packed."""
     said = {"Content-Type": "application/json", **headers}
-    request = urllib.request.Request(url, data=data, headers=said, method="POST")  # noqa: S310
+    return _exchange(opener, urllib.request.Request(url, data=data, headers=said, method="POST"), timeout)  # noqa: S310
+
+
+def get(
+    opener: urllib.request.OpenerDirector, url: str, headers: Mapping[str, str], timeout: float
+) -> Answer:
+    """Get a JSON object."""
+    return _exchange(opener, urllib.request.Request(url, headers=dict(headers)), timeout)  # noqa: S310
+
+
+def _exchange(
+    opener: urllib.request.OpenerDirector, request: urllib.request.Request, timeout: float
+) -> Answer:
     sent, mono = time.time_ns(), time.monotonic_ns()
     try:
         with opener.open(request, timeout=timeout) as response:

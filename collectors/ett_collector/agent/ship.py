@@ -44,11 +44,14 @@ class Shipper:
         self.wake = threading.Event()
         self.sent = 0
         self.retried = 0
+        self.reached_at: float | None = None  # wall s of the last answer that was none of an error
+        self._new: AgentConfig | None = None
         self._config = config
         self._outbox = outbox
         self._offset = offset
         self._dead = dead
         self._stop = threading.Event()
+        self._interrupt = threading.Event()  # ends a back-off
         self._give_up_at = float("inf")
         self._opener = opener_for(config.url, config.ca)
         self._token = config.token
@@ -66,12 +69,25 @@ class Shipper:
         """Send what is left for at most `drain_s` seconds, then end; the rest stays in the outbox."""
         self._give_up_at = time.monotonic() + drain_s
         self._stop.set()
+        self._interrupt.set()
         self.wake.set()
         self._thread.join(drain_s + self._config.timeout_s)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still sends."""
+        return self._thread.is_alive()
+
+    def reload(self, config: AgentConfig) -> None:
+        """Go on with other settings from the next request on, at once."""
+        self._new = config
+        self._interrupt.set()
+        self.wake.set()
 
     def _run(self) -> None:
         while not self._done():
             try:
+                self._renew()
                 pause = self._turn()
             except OSError as error:  # the disk of the outbox
                 log.warning("outbox: %s", error)
@@ -88,7 +104,16 @@ class Shipper:
             elif self._stop.is_set():
                 time.sleep(min(pause, max(0.0, self._give_up_at - time.monotonic())))
             else:
-                self._stop.wait(pause)  # news do not shorten a back-off
+                self._interrupt.wait(pause)  # news do not shorten a back-off
+
+    def _renew(self) -> None:
+        if self._new is None:
+            return
+        self._interrupt.clear()
+        config, self._new = self._new, None
+        self._opener = opener_for(config.url, config.ca)
+        self._config, self._token, self._coding, self._failures = config, config.token, CODING, 0
+        self._offset.forget()  # it may be another service's clock
 
     def _done(self) -> bool:
         return self._stop.is_set() and (not self._outbox.backlog or time.monotonic() >= self._give_up_at)
@@ -177,6 +202,8 @@ class Shipper:
         server_time = answer.body.get("server_time") if answer.body is not None else None
         if answer.status == HTTPStatus.UNAUTHORIZED:
             self._read_token()
+        if answer.status == HTTPStatus.OK:
+            self.reached_at = time.time()
         if answer.status == HTTPStatus.OK and type(server_time) is int:
             self._offset.sample(answer.sent, answer.mono_sent, answer.mono_received, server_time)
         return answer

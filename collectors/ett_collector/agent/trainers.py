@@ -47,6 +47,7 @@ class Trainers:
         self._foreign: set[str] = set()
         self._held: dict[str, float] = {}  # spools with a slot that is waited for, since when
         self._spools: dict[str, list[int]] = {}
+        self.dropped = 0  # records that are lost for good
 
     def visit(self) -> bool:
         """Look at spools and processes once; whether there is more to read at once."""
@@ -174,6 +175,7 @@ class Trainers:
             trace.position,
             patient=self._is_patient(name, trace),
         )
+        lost = trace.lost
         if found.gap:
             trace.skip()
         if found.position != trace.position:
@@ -185,6 +187,7 @@ class Trainers:
             self._held.pop(name, None)
         elif name not in self._held or found.records:
             self._held[name] = time.monotonic()
+        self.dropped += trace.lost - lost + found.torn + found.gap
         if found.torn:
             trace.torn += found.torn
             log.warning("%s: %d torn records skipped", name, found.torn)

@@ -1,8 +1,8 @@
 """Whether a recorded process lives, since when it does not, and how it ended.
 
-In one's own pid namespace by pidfd (it wakes the agent at once, and newer kernels tell the exit status), else
-by pid and start time in /proc; from another namespace (a container) by the lock that a recorder holds on its
-newest file.
+By pidfd (it wakes the agent at once, and newer kernels tell the exit status), else by pid and start time in /proc;
+a process of another pid namespace (a container) by its pid here, and where the agent cannot see it by the lock that
+a recorder holds on its newest file.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from time import time_ns
 from typing import Any, NamedTuple
 
 from ett_collector import process
+from ett_collector.agent.hostpids import find_pid
 from ett_collector.spool import segment_name
 
 # PIDFD_GET_INFO (Linux 6.13) with PIDFD_INFO_EXIT (6.15): the wait status, also after the parent reaped it
@@ -38,10 +39,24 @@ class Watch:
     def __init__(self, procfs: str = "/proc") -> None:
         self._procfs = procfs
         self._boot = process.boot_id(procfs)
-        self._namespace = process.pid_namespace(procfs)
+        self.namespace = process.pid_namespace(procfs)
         self._fds: dict[str, int] = {}
         self._seen: set[str] = set()
         self._free: dict[str, int] = {}
+        self._pids: dict[str, int | None] = {}
+
+    def pid_of(self, name: str, head: dict[str, Any]) -> int | None:
+        """The pid of a process where the agent is; None where it cannot see the process, or never could."""
+        if name not in self._pids:
+            pid, ticks = int(head["pid"]), int(head["ticks"])
+            if head["boot"] != self._boot or not ticks:
+                found = None
+            elif head["pidns"] == self.namespace:
+                found = pid
+            else:
+                found = find_pid(head["pidns"], pid, ticks, self._procfs)
+            self._pids[name] = found
+        return self._pids[name]
 
     def fds(self) -> list[int]:
         """File descriptors that become readable when a process ends."""
@@ -51,9 +66,8 @@ class Watch:
         """The death of a process, None while it lives. `newest` is the number of its newest segment."""
         if head["boot"] != self._boot:
             return Death(None, {}, time_ns())
-        if head["pidns"] != self._namespace or not head["ticks"]:
-            return self._by_lock(name, folder, newest)
-        return self._by_pid(name, head["pid"], head["ticks"])
+        pid = self.pid_of(name, head)
+        return self._by_lock(name, folder, newest) if pid is None else self._by_pid(name, pid, head["ticks"])
 
     def forget(self, name: str) -> None:
         """Stop watching."""
@@ -62,6 +76,7 @@ class Watch:
             os.close(fd)
         self._seen.discard(name)
         self._free.pop(name, None)
+        self._pids.pop(name, None)
 
     def _by_pid(self, name: str, pid: int, ticks: int) -> Death | None:
         first = name not in self._seen

@@ -1,0 +1,1 @@
+"""What `ett-agent doctor` looks at, one noun a file."""

@@ -1,0 +1,134 @@
+"""OOM kills: real ones in memory cgroups of their own, told by the kernel's log or by the cgroup's count."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ett_collector.agent.sources.cgroup import is_same, parse_cgroup, parse_count
+from tests.collectors.conftest import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.collectors.conftest import Bench
+
+LIMIT = 64 * 1024 * 1024
+TRAINER = """
+open({procs!r}, 'w').write(str(os.getpid()))
+import ett_collector as ett
+ett.start('j', attempt='a', rank=5)
+ett.step_begin(0); ett.step(0); say('up'); wait()
+{then}
+"""
+GROW = "kept = [bytearray(1 << 20) for _ in range(1000)]; time.sleep(60)"
+CHILD = f"""
+import subprocess
+done = subprocess.run([sys.executable, '-c', {GROW!r}])
+say(str(done.returncode)); wait()
+"""
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A memory cgroup with little memory; skips where none can be made."""
+    root = Path("/sys/fs/cgroup")
+    folder = (root / "memory" if (root / "memory").is_dir() else root) / f"ett-test-{os.getpid()}"
+    limit = "memory.limit_in_bytes" if (root / "memory").is_dir() else "memory.max"
+    try:
+        folder.mkdir()
+        (folder / limit).write_text(str(LIMIT))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        pytest.skip(f"no memory cgroup can be made here: {error}")
+    yield folder
+    until(lambda: not (folder / "cgroup.procs").read_text())
+    folder.rmdir()
+
+
+@pytest.mark.parametrize("sources", ["all", "cgroup"])
+def test_trainer_that_the_oom_killer_takes(bench: Bench, group: Path, sources: str) -> None:
+    """More than a bare SIGKILL: a fault of its attempt says that memory was out, once, by either source."""
+    code = TRAINER.format(procs=str(group / "cgroup.procs"), then=GROW)
+    trainer = bench.trainer(code)
+    agent = bench.agent("--sources", sources)
+    assert trainer.stdout
+    assert trainer.stdin
+    trainer.stdout.readline()
+    until(lambda: len([e for e in bench.receiver.of("heartbeat") if e.body["jobs"]]) > 2)
+    trainer.stdin.write("\n")
+    trainer.stdin.flush()
+    until(lambda: bench.receiver.of("attempt_end") and bench.receiver.of("fault"))
+    bench.stop(agent)
+
+    end, (fault,) = bench.receiver.of("attempt_end")[0], bench.receiver.of("fault")
+    assert ("failed", 9, 5) == (end.body["outcome"], end.body["signal"], end.body["failed_rank"])
+    assert ("oom", "j", "a", 5) == (fault.body["kind"], fault.job, fault.attempt, fault.rank)
+    assert ("Killed process" if sources == "all" else "oom_kill of cgroup") in fault.body["text"]
+
+
+@pytest.mark.parametrize("sources", ["all", "cgroup"])
+def test_child_that_the_oom_killer_takes(bench: Bench, group: Path, sources: str) -> None:
+    """A trainer that survives it: the fault is told of the node, and explains the attempt only if that ends soon."""
+    trainer = bench.trainer(TRAINER.format(procs=str(group / "cgroup.procs"), then=CHILD))
+    agent = bench.agent("--sources", sources)
+    assert trainer.stdout
+    assert trainer.stdin
+    trainer.stdout.readline()
+    until(lambda: len([e for e in bench.receiver.of("heartbeat") if e.body["jobs"]]) > 2)
+    trainer.stdin.write("\n")
+    trainer.stdin.flush()
+    assert "-9" == trainer.stdout.readline().strip()
+    until(lambda: bench.receiver.of("fault"))
+    bench.stop(agent)
+    trainer.kill()
+
+    (fault,) = bench.receiver.of("fault")
+    assert ("oom", None, None) == (fault.body["kind"], fault.job, fault.attempt)
+
+
+def test_kill_in_the_cgroup_of_others(bench: Bench, group: Path) -> None:
+    """It says nothing about who records here."""
+    agent = bench.agent()
+    bench.trainer("import ett_collector as ett\nett.start('j', attempt='a')\nsay('up'); wait()")
+    other = bench.trainer(f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n{GROW}")
+    other.wait(timeout=30)
+    until(lambda: len([e for e in bench.receiver.of("heartbeat") if e.body["jobs"]]) > 3)
+    bench.stop(agent)
+
+    assert -9 == other.returncode
+    assert [] == bench.receiver.of("fault")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0::/slurmstepd.scope/job_7/step_0/user/task_0\n", ("/slurmstepd.scope/job_7/step_0/user/task_0", False)),
+        ("9:name=systemd:/\n4:memory:/slurm/uid_0/job_7\n0::/\n", ("/slurm/uid_0/job_7", True)),
+        ("0::/../../kubepods-burstable.slice/cri-1.scope\n", ("/kubepods-burstable.slice/cri-1.scope", False)),
+        ("5:cpu,memory:/both\n", ("/both", True)),
+        ("0::/\n", ("/", False)),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_parse_cgroup(text: str, expected: tuple[str, bool] | None) -> None:
+    assert expected == parse_cgroup(text)
+
+
+def test_parse_count() -> None:
+    assert 3 == parse_count("low 0\nhigh 12\nmax 40\noom 3\noom_kill 3\noom_group_kill 1\n")
+    assert 1 == parse_count("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    assert None is parse_count("oom_kill_disable 0\nunder_oom 0\n")
+
+
+def test_is_same() -> None:
+    """The kernel tells whole paths, a namespace only its own end; the root is everybody's."""
+    assert is_same("/kubepods.slice/a.scope", "/kubepods.slice/a.scope")
+    assert is_same("/lxc/kubepods.slice/a.scope", "/kubepods.slice/a.scope")
+    assert not is_same("/", "/kubepods.slice/a.scope")
+    assert not is_same("", "")
