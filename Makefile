@@ -96,6 +96,10 @@ bench-freshness: .venv-bench/bench.stamp ## from an acknowledged batch to its jo
 bench-readers: .venv-bench/bench.stamp ## how long readers of 10,000 jobs of 30 days wait, over HTTP (minutes to fill)
 	.venv-bench/bin/python -m tests.bench.readers
 
+.PHONY: bench-scrape
+bench-scrape: .venv-bench/bench.stamp ## what a scrape of /metrics costs with 10, 1,000 and 10,000 live jobs (3 minutes)
+	.venv-bench/bin/python -m tests.bench.scrape
+
 .PHONY: bench-fleet
 bench-fleet: .venv-bench/bench.stamp ## all that a large fleet asks for, as one table with goals (an hour, and the machine alone)
 	.venv-bench/bin/python -m tests.bench.fleet

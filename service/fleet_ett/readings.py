@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+# Pairs of cluster and team that get series of their own; what names others is counted under "other".
+MAX_TENANTS = 500
 # Windows of the ETT gauge, in ns.
 WINDOWS: dict[str, int] = {
     "1h": 3_600_000_000_000,
@@ -20,13 +22,15 @@ QUALITY_WINDOW = "24h"
 # Histograms, kept as counters: labels cluster and `le` (a bound of BUCKETS_S as text, "+Inf" for all of them,
 # "sum" for the sum in ns). Cumulative, as Prometheus has them.
 DURATIONS = ("time_to_start_seconds", "time_to_recover_seconds", "detection_seconds")
+# What jobs hold now, kept like counters, but it also falls: labels cluster and team.
+HELD = ("jobs_running", "gpus_allocated")
 # Upper bounds (s).
 BUCKETS_S = (1, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400)
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """One counter of the books: its metric, its labels, and its value in ns (times) or a number."""
+    """One counter of the books: its metric, its labels (from closed sets), and its value in ns (times) or a number."""
 
     metric: str
     labels: dict[str, str]
@@ -76,7 +80,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """One consistent look at the books. `tenants`: (cluster, team) in the order of their first job."""
+    """One consistent look at the books. `tenants`: (cluster, team), those first that were booked first."""
 
     tenants: list[tuple[str, str]] = field(default_factory=list)
     counts: list[Count] = field(default_factory=list)

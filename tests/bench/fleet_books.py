@@ -175,14 +175,18 @@ INSERT INTO quarantine (received_ns, node, incarnation, position, reason, event,
  SELECT %(now)s - n * 1000000000::bigint, 'gpu-' || lpad((n %% %(nodes)s)::text, 5, '0'), 'i', 0, 'a
   reason', '{}', n
  FROM generate_series(1, 5000) n;
+INSERT INTO tenants SELECT cluster, team, min(job_id) FROM jobs GROUP BY cluster, team;
 INSERT INTO counters SELECT job_id, 'gpu_seconds', jsonb_build_object('cluster', cluster, 'team', team,
-  'heading', heading),
- sum(settled_gpu_ns) FROM ledger JOIN jobs USING (job_id) GROUP BY job_id, cluster, team, heading;
+  'heading', CASE WHEN heading LIKE 'custom:%%' THEN 'custom' ELSE heading END),
+ sum(settled_gpu_ns) FROM ledger JOIN jobs USING (job_id) GROUP BY 1, 2, 3;
 INSERT INTO counters SELECT job_id, 'lost_gpu_seconds', jsonb_build_object('cluster', cluster, 'component',
-  component,
- 'phase', phase, 'repeated', repeated::text), sum(settled_gpu_ns) FROM ledger JOIN jobs USING (job_id)
- WHERE heading <> 'productive' GROUP BY job_id, cluster, component, phase, repeated;
-INSERT INTO counter_totals SELECT job_id %% 16, name, labels, sum(value) FROM counters GROUP BY 1, 2, 3;
+  component, 'phase', CASE WHEN phase IN ('log_sync', 'eval_upload') THEN 'custom' ELSE phase END,
+ 'repeated', repeated::text), sum(settled_gpu_ns) FROM ledger JOIN jobs USING (job_id)
+ WHERE heading <> 'productive' GROUP BY 1, 2, 3;
+INSERT INTO counters SELECT job_id, v.name, jsonb_build_object('cluster', cluster, 'team', team), v.value FROM jobs j,
+ LATERAL (SELECT sum(gpus) AS gpus FROM attempts a WHERE a.job_id = j.job_id AND a.live) g,
+ LATERAL (VALUES ('jobs_running', 1), ('gpus_allocated', g.gpus)) v (name, value) WHERE j.live;
+INSERT INTO counter_totals SELECT name, labels, sum(value) FROM counters GROUP BY 1, 2;
 """
 NUMBER = "SELECT setval(pg_get_serial_sequence('attempts', 'attempt_id'), max(attempt_id)) FROM attempts"
 # Large tables are filled first and keyed then.

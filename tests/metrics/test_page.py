@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from fleet_ett.core.taxonomy import HEADINGS
 from tests.http.service import Service, running
 from tests.http.story import HOUR, T0, Job, S, rollback
+from tests.prometheus.programs import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,7 +188,7 @@ def test_phases_of_anybodys_making_do_not_make_series(service: Service) -> None:
     series = scrape(service)
     lost = [dict(labels) for name, labels in series if name == "ett_lost_gpu_seconds_total"]
     assert 500 == total(series, "ett_lost_gpu_seconds_total", phase="custom")
-    assert 1 == [one["phase"] for one in lost].count("custom")
+    assert 2 == [one["phase"] for one in lost].count("custom")  # repeated, and not
     assert len(series) < 700
 
 
@@ -203,7 +206,30 @@ def test_refused_and_repeated_events_are_counted(service: Service) -> None:
 
 
 def test_openmetrics_on_request(service: Service) -> None:
-    """The format that the scraper prefers."""
+    """The format that the scraper prefers says the same as the other one."""
+    team = 'back\\slash\t\U0001f30b\uffff "quoted"\nett_fleet_percent{cluster="c1"} 100 #'
+    service.book(rollback("one", cluster="c1", team=team))
     answer = service.ask("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    assert answer.text.endswith("# EOF\n")
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    found = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in read_openmetrics(answer.text)
+        for sample in family.samples
+    }
+    plain = scrape(service)
+    assert plain.keys() == found.keys()
+    assert {} == {
+        key: (value, plain[key])
+        for key, value in found.items()
+        if "lag" not in key[0] and value != plain[key]
+    }
+
+
+def test_promtool_has_nothing_to_say(service: Service) -> None:
+    """Prometheus' own linter of pages, on a page with books."""
+    service.book(rollback("one", cluster="c1", team="ads"))
+    page = service.ask("/metrics").content
+    told = subprocess.run(
+        [program("promtool"), "check", "metrics"], input=page, capture_output=True, check=False
+    )
+    assert (0, b"", b"") == (told.returncode, told.stdout, told.stderr)

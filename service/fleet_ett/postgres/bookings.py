@@ -306,7 +306,7 @@ class Bookings:
         ]
         self._update(_CLOSE, ("job_id", *_CLOSED), closing)
         self._update(_SET_FOLDED, ("job_id", "folded"), [one for one in closing if one["folds"]])
-        counted = [counters.Counted(job.job_id, one["cluster"], one["team"], job.amounts)
+        counted = [counters.Counted(job.job_id, one["cluster"], one["team"], job.amounts, job.held)
                    for job, one in zip(self.jobs, closing, strict=True)]  # fmt: skip
         if counted:
             counters.raise_counters(self.conn, counted)

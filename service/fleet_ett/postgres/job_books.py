@@ -45,7 +45,8 @@ class JobBooks:
     (heading, phase, component, repeated). `names`: cluster, team and so on, as its ledger is noted. `counted`: what
     the counters had of the folded attempts. What is to be written: `changes` of derived rows, `written` rows of
     attempts, `resumes` of them that are others than they had (`had_resume`; `had_start`: when they were booked to
-    start), `incidents_now` instead of `incidents`, `closing` of the job's row, `amounts` of its counters.
+    start), `incidents_now` instead of `incidents`, `closing` of the job's row, `amounts` of its counters, what
+    it holds (`held`).
     """
 
     bookings: Bookings
@@ -69,6 +70,7 @@ class JobBooks:
     closing: dict[str, Any] | None = None
     incidents_now: list[dict[str, Any]] = field(default_factory=list)
     amounts: dict[Name, int] = field(default_factory=dict)
+    held: tuple[int, int] = (0, 0)
 
     def take(self, row: Any) -> None:
         """One more attempt, as its row tells it."""
@@ -212,6 +214,8 @@ class JobBooks:
         counters.add_amounts(amounts, counters.attempt_amounts(summaries, len(summaries), **told))
         counters.add_amounts(amounts, self.counted)
         self.amounts = amounts
+        live = [one.gpus for one in summaries if one.live] if summary.live else []
+        self.held = (int(summary.live), sum(live))
         if foldable:
             counters.add_amounts(self.counted, counters.attempt_amounts(summaries, foldable, **told))
             self._fold(attempts, foldable)

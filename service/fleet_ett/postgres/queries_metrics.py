@@ -1,11 +1,14 @@
 """One look at the books for the Prometheus page.
 
-Counters come from `counter_totals`, which only ever rise; gauges of a window from the bookings. All times
-are by the database's clock, so that every process shows the same.
+Counters come from `counter_totals`, which only ever rise; gauges of a window from the roll-ups. How long it takes
+goes with the number of series, and not with jobs, nodes or history. All times are by the database's clock, so that
+every process shows the same.
 """
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sqlalchemy import case, func, select, text, union_all
@@ -15,19 +18,16 @@ from fleet_ett.postgres.queries_windows import Pieces
 from fleet_ett.postgres.reads import snapshot
 from fleet_ett.postgres.rows import exact_rows
 from fleet_ett.postgres.tables import (
-    attempts,
-    counter_totals,
     ingest_counts,
-    jobs,
     ledger_deltas,
     marks,
-    nodes,
     team_days,
     team_hours,
 )
 from fleet_ett.readings import (
     BUCKETS_S,
     DURATIONS,
+    HELD,
     QUALITY_WINDOW,
     WINDOWS,
     Count,
@@ -45,13 +45,15 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Select
 
 
-# The first job of each cluster and team: one look into the index a pair, not one a job.
-_TENANTS = text(
-    "WITH RECURSIVE tenants AS ("
-    " (SELECT cluster, team, job_id FROM jobs ORDER BY cluster, team, job_id LIMIT 1)"
-    " UNION ALL SELECT n.* FROM tenants t CROSS JOIN LATERAL (SELECT j.cluster, j.team, j.job_id FROM jobs j"
-    " WHERE (j.cluster, j.team) > (t.cluster, t.team) ORDER BY j.cluster, j.team, j.job_id LIMIT 1) n)"
-    " SELECT cluster, team FROM tenants ORDER BY job_id"
+_TENANTS = text("SELECT cluster, team FROM tenants ORDER BY since_ns, cluster, team")
+# As text: the same labels come at every scrape, and numbers beyond 64 bits.
+_COUNTS = text(
+    "SELECT name, CAST(labels AS text), CAST(value AS text) FROM counter_totals"
+    " UNION ALL SELECT name, CAST(labels AS text), CAST(value AS text) FROM counter_deltas"
+)
+KEPT_BESIDE = {*DURATIONS, *HELD}  # not counters of the page
+_NEWEST = select(func.max(ingest_counts.c.last_ns)).where(
+    ingest_counts.c.result.in_(("accepted", "conflict"))
 )
 
 
@@ -62,30 +64,30 @@ def read_readings(engine: Engine) -> Readings:
         counts = _counts(conn)
         productive, unknown = _windows(conn, now)
         return Readings(
-            tenants=_tenants(conn, counts),
-            counts=[count for count in counts if count.metric not in DURATIONS],
+            tenants=list(dict.fromkeys((cluster, team) for cluster, team in conn.execute(_TENANTS))),
+            counts=[count for count in counts if count.metric not in KEPT_BESIDE],
             durations=_durations([count for count in counts if count.metric in DURATIONS]),
             productive=productive,
-            running=_running(conn),
+            running=_running(counts),
             unknown=unknown,
             events=_events(conn),
-            ingest_lag_ns=_age(conn, now, select(func.max(nodes.c.last_seen_ns))),
+            ingest_lag_ns=_age(conn, now, _NEWEST),
             attribution_lag_ns=_age(conn, now, select(func.min(marks.c.marked_ns))) or 0,
         )
 
 
-def _tenants(conn: Connection, counts: list[Count]) -> list[tuple[str, str]]:
-    """Clusters and teams in the order of their first job; before them those that only counters still know."""
-    found = [(cluster, team) for cluster, team in conn.execute(_TENANTS)]
-    counted = {(one.labels["cluster"], one.labels["team"]) for one in counts if "team" in one.labels}
-    return [*sorted(counted - set(found)), *found]
-
-
 def _counts(conn: Connection) -> list[Count]:
-    value = total(counter_totals.c.value).label("value")
-    query = select(counter_totals.c.name, counter_totals.c.labels, value)
-    found = conn.execute(query.group_by(counter_totals.c.name, counter_totals.c.labels))
-    return [Count(row.name, row.labels, int(row.value)) for row in found]
+    sums: dict[tuple[str, str], int] = {}
+    for name, labels, value in conn.execute(_COUNTS):
+        sums[name, labels] = sums.get((name, labels), 0) + int(value)
+    return [Count(name, _read(labels), value) for (name, labels), value in sums.items()]
+
+
+@lru_cache(maxsize=20_000)
+def _read(labels: str) -> dict[str, str]:
+    """Labels, to be looked at only."""
+    told: dict[str, str] = json.loads(labels)
+    return told
 
 
 def _durations(counts: list[Count]) -> list[Durations]:
@@ -138,19 +140,12 @@ def _gpu_time(begin: int) -> Select[Any]:
     return select(*shown, *sums).group_by(*shown)
 
 
-def _running(conn: Connection) -> list[Running]:
-    query = (
-        select(
-            jobs.c.cluster,
-            jobs.c.team,
-            func.count(jobs.c.job_id.distinct()).label("jobs"),
-            total(attempts.c.gpus).label("gpus"),
-        )
-        .join_from(jobs, attempts, attempts.c.job_id == jobs.c.job_id)
-        .where(jobs.c.live, attempts.c.live)
-        .group_by(jobs.c.cluster, jobs.c.team)
-    )
-    return [Running(row.cluster, row.team, row.jobs, int(row.gpus)) for row in conn.execute(query)]
+def _running(counts: list[Count]) -> list[Running]:
+    held: dict[tuple[str, str], dict[str, int]] = {}
+    for one in counts:
+        if one.metric in HELD:
+            held.setdefault((one.labels["cluster"], one.labels["team"]), {})[one.metric] = one.value
+    return [Running(*tenant, *(amounts.get(name, 0) for name in HELD)) for tenant, amounts in held.items()]
 
 
 def _events(conn: Connection) -> dict[str, int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from fleet_ett.postgres import counters
 from fleet_ett.postgres.arrays import rows_of, told
 from fleet_ett.postgres.pool import told_unavailable, transaction
 from fleet_ett.postgres.tables.rollups import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     Row = tuple[Any, ...]
 
 LOCK = 0x6574_7404
-BLOAT = 8 * 2**20  # bytes of `ledger_deltas` at which its dead rows are cleared away
+BLOAT = 8 * 2**20  # bytes of a table of deltas at which its dead rows are cleared away
 DAY_NS = 86_400_000_000_000
 
 _DELTA = (*NAMES, "hour_ns", *LABELS, *AMOUNTS)
@@ -73,9 +74,9 @@ _SLICES = "CROSS JOIN LATERAL (VALUES ('', ''), {}) AS s (slice, name)".format(
     ", ".join(f"('{name}', d.{name})" for name in NAMES)
 )
 
-_WAITS = text("SELECT EXISTS (SELECT FROM ledger_deltas)")
+_WAITS = text("SELECT EXISTS (SELECT FROM ledger_deltas) OR EXISTS (SELECT FROM counter_deltas)")
 _ALONE = text("SELECT pg_try_advisory_xact_lock(:lock)")
-_SIZE = text("SELECT pg_relation_size('ledger_deltas')")
+_SIZE = text("SELECT greatest(pg_relation_size('ledger_deltas'), pg_relation_size('counter_deltas'))")
 # made once a connection: a table an hour would leave its rows in the catalogue
 _TAKEN = "CREATE TEMPORARY TABLE IF NOT EXISTS taken_deltas (LIKE ledger_deltas) ON COMMIT DELETE ROWS"
 _TAKE = "WITH taken AS (DELETE FROM ledger_deltas RETURNING *) INSERT INTO taken_deltas SELECT * FROM taken"
@@ -154,13 +155,16 @@ def fold(engine: Engine) -> bool:
             return False
         conn.exec_driver_sql(_TAKEN)
         conn.exec_driver_sql(_TAKE)
+        counters.fold(conn)
         for one in ROLLUPS:
             conn.execute(text(_add(one, "taken_deltas")))
             conn.execute(text(_prune(one, "taken_deltas")))
         bloated = bool(conn.scalar(_SIZE) > BLOAT)
     if bloated:
         with told_unavailable(), engine.connect() as conn:
-            conn.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("VACUUM ledger_deltas")
+            conn.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(
+                "VACUUM ledger_deltas, counter_deltas"
+            )
     return True
 
 

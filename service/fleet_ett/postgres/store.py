@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
@@ -74,7 +74,7 @@ class PostgresStore:
     def count_rejected(self) -> None:
         """Count a body that was refused as a whole."""
         with transaction(self._engine) as conn:
-            counts.count_events(conn, {"rejected": 1})
+            counts.count_events(conn, {"rejected": 1}, now=time_ns())
 
     def _store_all(self, group: Sequence[_Coming]) -> list[Stored | Exception]:
         """What became of each: in one transaction, or one by one where that fails."""
@@ -141,7 +141,7 @@ class PostgresStore:
                 accepted = verdicts["accepted"] + verdicts["conflict"]
                 out.append(Stored(accepted, repeated, verdicts["conflict"], tuple(old)))
             if self._counts:
-                counts.count_events(conn, total)
+                counts.count_events(conn, total, now=max(one.now for one in group))
         known.learn(learned)
         return out
 

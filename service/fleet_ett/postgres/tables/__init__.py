@@ -19,6 +19,7 @@ from fleet_ett.postgres.tables.access import (
 from fleet_ett.postgres.tables.books import (
     attempt_nodes,
     attempts,
+    counter_deltas,
     counter_totals,
     counters,
     held_up,
@@ -27,6 +28,7 @@ from fleet_ett.postgres.tables.books import (
     ledger,
     owners,
     segments,
+    tenants,
     work,
 )
 from fleet_ett.postgres.tables.metadata import (
@@ -59,6 +61,7 @@ __all__ = [
     "attempts",
     "audit",
     "claims",
+    "counter_deltas",
     "counter_totals",
     "counters",
     "events",
@@ -85,6 +88,7 @@ __all__ = [
     "team_days",
     "team_hours",
     "tenant_days",
+    "tenants",
     "token_changes",
     "tokens",
     "work",

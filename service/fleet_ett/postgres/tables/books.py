@@ -14,7 +14,6 @@ from sqlalchemy import (
     Integer,
     Numeric,
     PrimaryKeyConstraint,
-    SmallInteger,
     Table,
     Text,
     UniqueConstraint,
@@ -205,8 +204,9 @@ incidents = Table(
     Index("incidents_at", "at_ns"),
 )
 
-# Settled amounts of one job by metric (`readings.Count`: times in ns). `labels` hold cluster and team as they were
-# when the amount was added, so that no series ever falls when a job's own description changes.
+# Settled amounts of one job by metric (`readings.Count`: times in ns). `labels` are from closed sets, with cluster and
+# team as they were when the amount was added: no series falls when a job's description or the taxonomy changes.
+# Beside them what the job holds now (`readings.HELD`).
 counters = Table(
     "counters",
     metadata,
@@ -217,15 +217,34 @@ counters = Table(
     PrimaryKeyConstraint("job_id", "name", "labels"),
 )
 
-# The sums of `counters` over all jobs: add the slots up (writers spread over them).
+# The sums of `counters` over all jobs, as many rows as there are series; add `counter_deltas` to them.
 counter_totals = Table(
     "counter_totals",
     metadata,
-    Column("slot", SmallInteger, nullable=False),
     Column("name", Text, nullable=False),
     Column("labels", JSONB, nullable=False),
     Column("value", Numeric, nullable=False),
-    PrimaryKeyConstraint("slot", "name", "labels"),
+    PrimaryKeyConstraint("name", "labels"),
+)
+
+# What bookings added since the totals were last added up: appended, so that no booking waits for another.
+counter_deltas = Table(
+    "counter_deltas",
+    metadata,
+    Column("delta_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("labels", JSONB, nullable=False),
+    Column("value", Numeric, nullable=False),
+)
+
+# Clusters and teams that counters have labels for, at most `readings.MAX_TENANTS`, and since when.
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("cluster", Text, nullable=False),
+    Column("team", Text, nullable=False),
+    Column("since_ns", BigInteger, nullable=False),
+    PrimaryKeyConstraint("cluster", "team"),
 )
 
 # Who owns a component; without a row it owns itself.

@@ -125,12 +125,14 @@ quarantine = Table(
 )
 
 # Events by what became of them: accepted, duplicate, conflict, quarantined, rejected (bodies). Add the slots up.
+# `last_ns`: when the service last counted some (its clock).
 ingest_counts = Table(
     "ingest_counts",
     metadata,
     Column("slot", SmallInteger, nullable=False),
     Column("result", Text, nullable=False),
     Column("n", BigInteger, nullable=False),
+    Column("last_ns", BigInteger),
     PrimaryKeyConstraint("slot", "result"),
 )
 
