@@ -141,12 +141,14 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
         _Current.live.end("unknown")  # a restart inside the process: the hardware was kept
         identity = identity._replace(**{"released_between": False, **said})
         began = now = time_ns()
+    clock = Clock()
     head = {
         "t": "head",
         "v": HEAD_VERSION,
         "kind": "trainer",
         "id": os.urandom(16).hex(),
         "at": now,
+        "anchor": clock.anchor,
         "pid": os.getpid(),
         "ticks": ticks,
         "boot": boot,
@@ -156,7 +158,7 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
         "facts": identities.facts(os.environ) | facts["facts"],
         "labels": facts["labels"],
     }
-    recorder = Recorder(_spool(head, spool_dir), head["id"][:8], Clock())
+    recorder = Recorder(_spool(head, spool_dir), head["id"][:8], clock)
     _Current.recorder, _Current.live, _Current.key = recorder, recorder, key
     if launched_at is not None and launched_at < began:
         recorder.span(LAUNCHER_START, launched_at, began)

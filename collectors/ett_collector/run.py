@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ett_collector import identity as identities
 from ett_collector import process
+from ett_collector.clock import Clock
 from ett_collector.spool import HEAD_VERSION, Spool
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Launch:
         environ = os.environ | {name: value for name, value in said.items() if value}
         if options.spool_dir:
             environ["ETT_SPOOL_DIR"] = os.path.abspath(options.spool_dir)
-        began = time.time_ns()
+        began, anchor = time.time_ns(), Clock().anchor
         token = os.urandom(16).hex()
         identity = identities.identify(environ, script="", process="")
         job = identity.job or os.path.basename(options.command[-1]) or "job"
@@ -61,6 +62,7 @@ class Launch:
             "kind": "launcher",
             "id": token,
             "at": began,
+            "anchor": anchor,
             "pid": os.getpid(),
             "ticks": stat.ticks if stat is not None else 0,
             "boot": process.boot_id(),
@@ -77,6 +79,7 @@ class Launch:
         }
         folder, private = identities.spool_folder(environ)
         self._spool = Spool(folder, f"launcher-{os.getpid()}-{token}", head, private=private)
+        self._spool.set_anchor(time.monotonic_ns(), anchor)
         self._environ = environ
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -110,7 +113,7 @@ class Launch:
             return
 
     def _note(self, record: dict[str, Any]) -> None:
-        self._spool.note({**record, "at": time.time_ns()})
+        self._spool.note({**record, "mono": time.monotonic_ns()})
 
 
 def _in_foreground() -> bool:

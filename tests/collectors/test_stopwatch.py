@@ -90,6 +90,27 @@ def test_a_jump_inside_a_span_changes_no_length(jump: int) -> None:
     assert 13 + jump / S == later["start"]
 
 
+@pytest.mark.parametrize("jump", [-3600 * S, 3600 * S])
+def test_a_jump_changes_no_stamp_of_the_nodes_clock(jump: int) -> None:
+    """Spans, steps, waits and notes stay where they are on monotonic time; the jump is told all the same."""
+    told: list[Raw] = [
+        opened(7, 10),
+        step(0, 10.5),
+        slot(ANCHOR, 11, ANCHOR_0 + jump),
+        closed(7, 12, 10),
+        slot(WAIT, 12),
+        slot(WAITED, 14, 12 * S),
+        step(1, 15),
+        {"t": "checkpoint", "mono": 16 * S},
+        {"t": "phase", "start": 17 * S + ANCHOR_0 + jump, "end": 18 * S + ANCHOR_0 + jump},
+    ]
+    *_, span, wait, stall, mark, saved, elsewhere = take(*told, watch=Stopwatch("t", ANCHOR_0))
+
+    assert (10, 12, {"clock_jump_ns": jump}) == (span["start"], span["end"], span["attrs"])
+    assert (12, 12, 14, 10.5, 15) == (wait["at"], stall["start"], stall["end"], mark["start"], mark["end"])
+    assert (16, 17, 18) == (saved["at"], elsewhere["start"], elsewhere["end"])
+
+
 def test_a_small_step_of_the_clock_is_followed_and_not_told() -> None:
     """NTP set the clock by 0.2 s."""
     _, end = take(opened(7, 10), slot(ANCHOR, 11, ANCHOR_0 + S // 5), closed(7, 12, 10))

@@ -28,7 +28,7 @@ SIGKILL = 9
 
 @dataclass
 class Known:
-    """A recorded process, also for a while after its end. Stamps wall ns."""
+    """A recorded process, also for a while after its end. Stamps ns."""
 
     subject: Subject
     began: int
@@ -56,7 +56,7 @@ class Findings:
         self._undecided: list[Undecided] = []
 
     def take(self, now: int) -> None:
-        """Tell the sources who is here, and book what they have found (`now` wall ns)."""
+        """Tell the sources who is here, and book what they have found. `now`: by the node's clock (ns)."""
         self._remember(now)
         for found in self.sources.drain():
             self._book(found, now)
@@ -91,10 +91,12 @@ class Findings:
         if found.read.cursor is not None:
             self._pending.cursors[found.source] = found.read.cursor
         outdone = self.sources.is_outdone(found.source)
-        for one in found.read.findings:
-            if isinstance(one, Context):
-                self._label(one)
-            elif isinstance(one, Verdict):
+        for told in found.read.findings:
+            if isinstance(told, Context):
+                self._label(told)
+                continue
+            one = told._replace(at=told.at + self._trainers.clock.ahead_of_wall())
+            if isinstance(one, Verdict):
                 self._end(one)
             elif not outdone and one.pid is None and one.killed and one.cgroup:
                 self._undecided.append(Undecided(one, now + PATIENCE_NS))

@@ -47,6 +47,7 @@ class Node:
         self.trainers = Trainers(config, outbox.state, self._pending)
         self.findings = Findings(config.node, sources, self.trainers, self._pending)
         self._alive_at = int(outbox.state.get("agent", {}).get("alive_at", 0))
+        offset.of_node = self.trainers.clock.anchor
         self._beat_at = 0.0
         self._complain_at = 0.0
 
@@ -55,7 +56,7 @@ class Node:
         if self._pending.events and not self._commit():
             return False  # the disk takes nothing: the spools keep the rest
         more = self.trainers.visit()
-        now = time.time_ns()
+        now = self.trainers.clock.now()
         self.findings.take(now)
         beat = last or (time.monotonic() >= self._beat_at and not more)
         self.trainers.tell(now, all_windows=beat)
@@ -78,7 +79,7 @@ class Node:
 
     def _commit(self) -> bool:
         self._pending.events = [event for event in self._pending.events if self._is_sound(event)]
-        agent = {"alive_at": self._alive_at}
+        agent = {"alive_at": self._alive_at, "clock": self.trainers.clock.to_json()}
         changes = {**self.trainers.changes(), "agent": agent, "sources": dict(self._pending.cursors)}
         try:
             self._outbox.commit(self._pending.events, changes, self._offset.value)

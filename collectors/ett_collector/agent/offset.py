@@ -3,7 +3,7 @@
 The service's time lies somewhere within a round trip, so a sample gives an interval, and the shortest round
 trip the tightest one (minimum-delay sample). An estimate that still lies within it is kept, and 0 is
 preferred where it does: stamps are corrected by the offset, and one that trembles would tear seams into
-every timeline.
+every timeline. The node's clock is `nodeclock.py`'s, which nobody sets.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class ClockOffset:
         self.value: int | None = None
         self._samples: deque[tuple[int, int, int]] = deque(maxlen=SAMPLES)
         self._anchor: int | None = None
+        self.of_node: int | None = None  # anchor of the clock whose offset is wanted; None: the wall clock's
 
     def sample(self, sent: int, mono_sent: int, mono_received: int, server_time: int) -> None:
         """Take a round trip: wall ns when sent, monotonic ns when sent and received, the service's answer."""
@@ -29,6 +30,8 @@ class ClockOffset:
         if self._anchor is not None and abs(anchor - self._anchor) > STEP_NS:
             self._samples.clear()
         self._anchor = anchor
+        if self.of_node is not None:
+            sent = mono_sent + self.of_node
         trip = mono_received - mono_sent
         # the service's moment lies between `sent` and `sent + trip` on this node's clock
         self._samples.append((trip, sent - server_time, mono_received))

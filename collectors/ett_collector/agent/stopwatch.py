@@ -2,8 +2,9 @@
 
 The recorder only stamps (`slots.py`); here its slots become the records that `trace.py` takes: `open` and `phase`
 (a span begins, ends), `begin` and `step` (a step is in flight, is complete), `wait` and `waited` (for input), and
-the notes as they are. Stamps become wall ns by the anchor that held when they were made; a span keeps the one that
-it began with, so that its length is monotonic time whatever the wall clock does.
+the notes as they are. Stamps are monotonic time and become those of the node's clock (`nodeclock.py`), whatever was
+done to the wall clock meanwhile. Of a boot before this one they become wall ns by the anchor that held when they were
+made; a span keeps the one that it began with, so that its length is monotonic time, too.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ _TAKERS = {  # kind -> method, and how many words it takes after the stamp
 class Stopwatch:
     """The state between two records of a process; `token` makes its span names unique in the attempt.
 
-    A moment is [wall stamp, mono]. `left` is the last mark, `begun` where the first step was said to begin,
-    `prepared` the end of the last phase before any mark. Spans and names are kept by number, as text for JSON.
+    `base` is the anchor of the node's clock, None for records of another boot. A moment is [wall stamp, mono].
+    `left` is the last mark, `begun` where the first step was said to begin, `prepared` the end of the last phase
+    before any mark. Spans and names are kept by number, as text for JSON.
     """
 
     token: str
+    base: int | None = None
     anchor: int = 0
     names: dict[str, dict[str, Any]] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)  # of spans whose begin is to come
@@ -90,23 +93,39 @@ class Stopwatch:
             self.attrs[str(note["span"])] = note["attrs"]
             return None
         mono = note.pop("mono", None)
-        return note if mono is None else {**note, "at": mono + self.anchor}
+        if self.base is not None and self.anchor:  # stamps that somebody else made on the wall
+            ahead = self.base - self.anchor
+            note |= {name: note[name] + ahead for name in ("start", "end") if name in note}
+        return note if mono is None else {**note, "at": self._stamp(mono)}
 
     def _moment(self, mono: int) -> list[int]:
         return [mono + self.anchor, mono]
+
+    def _stamp(self, mono: int) -> int:
+        return mono + (self.anchor if self.base is None else self.base)
+
+    def _span(self, start: list[int], now: list[int]) -> tuple[int, int, int]:
+        """(start, end, clock jump ns) of a span between two moments.
+
+        The end is the start plus monotonic time. The jump is 0 unless wall and monotonic differ by over a second.
+        """
+        passed = max(0, now[1] - start[1])
+        jump = now[0] - start[0] - passed
+        begun = start[0] if self.base is None else start[1] + self.base
+        return begun, begun + passed, jump if abs(jump) > JUMP_NS else 0
 
     def _step(self, mono: int, n: int, samples: int) -> dict[str, Any]:
         now = self._moment(mono)
         blocked = self._blocked_until(mono)
         start = self.left or self.begun or self.prepared or now
-        end, jump = _end(start, now)
+        begun, end, jump = self._span(start, now)
         since = max(0, blocked - self.blocked_at_mark) if start is not now else 0
         record = {
             "t": "step",
             "n": n,
-            "start": start[0],
+            "start": begun,
             "end": end,
-            "wait": min(self.waited, end - start[0]),
+            "wait": min(self.waited, end - begun),
         }
         record["blocked"] = since
         if jump:
@@ -119,7 +138,7 @@ class Stopwatch:
         if self.left is None:
             self.begun = now
             self._count_from(mono)
-        record = {"t": "begin", "n": n, "at": now[0]}
+        record = {"t": "begin", "n": n, "at": self._stamp(mono)}
         return record if samples == NONE else {**record, "samples": samples}
 
     def _open(self, mono: int, number: int, name: int, step: int) -> dict[str, Any]:
@@ -129,7 +148,7 @@ class Stopwatch:
             if self.depth == 0:
                 self.blocked_since = mono
             self.depth += 1
-        return {"t": "open", **fields, "span": f"{self.token}-{number}", "start": mono + self.anchor}
+        return {"t": "open", **fields, "span": f"{self.token}-{number}", "start": self._stamp(mono)}
 
     def _close(self, mono: int, number: int, name: int, step: int, begun: int, why: int) -> dict[str, Any]:
         now = self._moment(mono)
@@ -143,9 +162,9 @@ class Stopwatch:
             if self.left is None and self.begun is None:
                 self.prepared = now
                 self._count_from(mono)
-        fields, start = span["fields"], span["start"]
-        end, jump = _end(start, now)
-        record = {"t": "phase", **fields, "span": f"{self.token}-{number}", "start": start[0], "end": end}
+        fields = span["fields"]
+        start, end, jump = self._span(span["start"], now)
+        record = {"t": "phase", **fields, "span": f"{self.token}-{number}", "start": start, "end": end}
         raised = self.names.get(str(why), {}).get("phase") if why else None
         extra = {key: value for key, value in (("clock_jump_ns", jump), ("raised", raised)) if value}
         return {**record, "attrs": {**fields.get("attrs", {}), **extra}} if extra else record
@@ -155,7 +174,7 @@ class Stopwatch:
         if self.waits > 1:
             return None
         self.wait_since, self.blocked_at_wait = self._moment(mono), self._blocked_until(mono)
-        return {"t": "wait", "at": mono + self.anchor}
+        return {"t": "wait", "at": self._stamp(mono)}
 
     def _waited(self, mono: int, begun: int) -> dict[str, Any] | None:
         """A wait ends: short ones are summed until the mark, a long one is a span where it was."""
@@ -163,8 +182,8 @@ class Stopwatch:
         since, self.wait_since = self.wait_since, self.wait_since if self.waits else None
         if self.waits or since is None:
             return None
-        end, jump = _end(since, self._moment(mono))
-        waited = max(0, end - since[0] - (self._blocked_until(mono) - self.blocked_at_wait))
+        start, end, jump = self._span(since, self._moment(mono))
+        waited = max(0, end - start - (self._blocked_until(mono) - self.blocked_at_wait))
         if waited < LONG_WAIT_NS or self.depth:
             self.waited += waited
             if self.left is None and self.begun is None and self.prepared is None:
@@ -173,7 +192,7 @@ class Stopwatch:
             return {"t": "waited", "ns": waited}
         self.blocked += waited
         span = f"{self.token}-wait-{begun}"
-        record = {"t": "phase", "phase": DATA_STALL, "span": span, "start": since[0], "end": end}
+        record = {"t": "phase", "phase": DATA_STALL, "span": span, "start": start, "end": end}
         return {**record, "attrs": {"clock_jump_ns": jump}} if jump else record
 
     def _fields(self, number: int, name: int, step: int) -> dict[str, Any]:
@@ -189,13 +208,3 @@ class Stopwatch:
 
     def _blocked_until(self, mono: int) -> int:
         return self.blocked + (mono - self.blocked_since if self.depth else 0)
-
-
-def _end(start: list[int], now: list[int]) -> tuple[int, int]:
-    """(end stamp, clock jump ns) of a span between two moments.
-
-    The end is the start plus monotonic time. The jump is 0 unless wall and monotonic differ by over a second.
-    """
-    end = start[0] + max(0, now[1] - start[1])
-    jump = now[0] - end
-    return end, jump if abs(jump) > JUMP_NS else 0

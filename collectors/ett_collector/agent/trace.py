@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ett_collector.agent.stopwatch import DATA_STALL, Stopwatch
 from ett_collector.agent.tail import Position, Raw
 from ett_collector.agent.windows import StepMarks
 from ett_collector.wire import OUTCOMES
+
+if TYPE_CHECKING:
+    from ett_collector.agent.nodeclock import NodeClock
 
 STEP = "step_new_data"
 log = logging.getLogger("ett-agent")
@@ -46,9 +49,10 @@ class Trace:
     lost: int = 0
 
     @classmethod
-    def of(cls, name: str, head: dict[str, Any]) -> Trace:
+    def of(cls, name: str, head: dict[str, Any], clock: NodeClock) -> Trace:
         """The trace of a process of which nothing but its head was read."""
-        return cls(name, head, watch=Stopwatch(str(head["id"])[:8]))
+        base = clock.anchor if clock.knows(head) else None
+        return cls(name, clock.adopt(head), watch=Stopwatch(str(head["id"])[:8], base))
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> Trace:

@@ -9,9 +9,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ett_collector.agent.attempts import GRACE_NS, Attempt
+from ett_collector.agent.nodeclock import NodeClock
 from ett_collector.agent.tail import Position, list_spools, read_spool, version_of
 from ett_collector.agent.trace import Trace
 from ett_collector.agent.watch import Death, Watch
+from ett_collector.process import boot_id
 from ett_collector.spool import HEAD_VERSION, segment_name
 
 if TYPE_CHECKING:
@@ -32,7 +34,9 @@ class Trainers:
 
     def __init__(self, config: AgentConfig, state: State, pending: Pending) -> None:
         self.config = config
-        self.watch = Watch(config.procfs)
+        agent = state.get("agent", {})
+        self.clock = NodeClock.of(boot_id(config.procfs), agent.get("clock", {}))
+        self.watch = Watch(config.procfs, self.clock)
         traces = state.get("traces", {})
         # what an agent of another version was reading is not read on: it is another format
         pending.gone |= {name for name, one in traces.items() if one["head"].get("v") != HEAD_VERSION}
@@ -42,9 +46,10 @@ class Trainers:
             self.attempts[one["job"], one["attempt"]] = Attempt.from_json(one)
         self._pending = pending
         self._known_before = set(self.traces)
-        self._alive_before = int(state.get("agent", {}).get("alive_at", 0))
+        self._alive_before = int(agent.get("alive_at", 0))
         self._deaths: dict[str, Death] = {}
         self._foreign: set[str] = set()
+        self._headless: dict[str, float] = {}  # since when they were seen
         self._held: dict[str, float] = {}  # spools with a slot that is waited for, since when
         self._spools: dict[str, list[int]] = {}
         self.dropped = 0  # records that are lost for good
@@ -117,7 +122,8 @@ class Trainers:
             if not isinstance(head, dict) or head.get("t") != "head":
                 self._discard_headless(name, numbers)
                 continue
-            trace = Trace.of(name, head)
+            self._headless.pop(name, None)
+            trace = Trace.of(name, head, self.clock)
             self.traces[name] = trace
             attempt = self._attempt(trace)
             self._pending.changed.add(trace.key)
@@ -134,10 +140,10 @@ class Trainers:
             )
 
     def _discard_headless(self, name: str, numbers: list[int]) -> None:
-        path = os.path.join(self.config.spool_dir, segment_name(name, numbers[-1]))
-        with contextlib.suppress(OSError):
-            if time.time() - os.path.getmtime(path) > HEADLESS_S:
-                os.unlink(path)
+        since = self._headless.setdefault(name, time.monotonic())
+        if time.monotonic() - since > HEADLESS_S:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self.config.spool_dir, segment_name(name, numbers[-1])))
 
     def _look(self) -> bool:
         """Look at the processes; whether one has died."""
@@ -154,16 +160,16 @@ class Trainers:
     def _read(self) -> bool:
         more = False
         done = []
-        for name, trace in self.traces.items():
+        # parents first: they know how their children ended
+        for trace in sorted(self.traces.values(), key=lambda one: (not one.is_launcher, one.head["rank"])):
             unread = True
             while unread and len(self._pending.events) < EVENTS_A_CYCLE:
-                unread = self._read_some(name, trace)
+                unread = self._read_some(trace.name, trace)
             more = more or unread
             if not unread:
-                done.append(name)
-        # parents first: they know how their children ended
-        for name in sorted(done, key=lambda one: not self.traces[one].is_launcher):
-            self._bury(name, self.traces[name])
+                done.append(trace)
+        for trace in done:
+            self._bury(trace.name, trace)
         return more
 
     def _read_some(self, name: str, trace: Trace) -> bool:
@@ -206,7 +212,7 @@ class Trainers:
             word = self._attempt(trace).parents_word(trace.head["pid"], trace.head["ticks"])
             if word is not None:  # it knows better than anybody who watches from outside
                 death = Death(word.pop("at"), word, death.noticed)
-            elif self._has_parent(trace) and time.time_ns() < death.noticed + GRACE_NS:
+            elif self._has_parent(trace) and self.clock.now() < death.noticed + GRACE_NS:
                 return
             lived = max(trace.newest, self._alive_before if name in self._known_before else 0)
             at = lived if death.at is None else death.at

@@ -11,12 +11,14 @@ import fcntl
 import os
 import select
 import struct
-from time import time_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ett_collector import process
 from ett_collector.agent.hostpids import find_pid
 from ett_collector.spool import segment_name
+
+if TYPE_CHECKING:
+    from ett_collector.agent.nodeclock import NodeClock
 
 # PIDFD_GET_INFO (Linux 6.13) with PIDFD_INFO_EXIT (6.15): the wait status, also after the parent reaped it
 _GET_INFO = 0xC040FF0B
@@ -36,8 +38,9 @@ class Death(NamedTuple):
 class Watch:
     """Watches the processes of heads; names are those of their spools."""
 
-    def __init__(self, procfs: str = "/proc") -> None:
+    def __init__(self, procfs: str, clock: NodeClock) -> None:
         self._procfs = procfs
+        self._clock = clock
         self._boot = process.boot_id(procfs)
         self.namespace = process.pid_namespace(procfs)
         self._fds: dict[str, int] = {}
@@ -65,7 +68,7 @@ class Watch:
     def check(self, name: str, head: dict[str, Any], folder: str, newest: int) -> Death | None:
         """The death of a process, None while it lives. `newest` is the number of its newest segment."""
         if head["boot"] != self._boot:
-            return Death(None, {}, time_ns())
+            return Death(None, {}, self._clock.now())
         pid = self.pid_of(name, head)
         return self._by_lock(name, folder, newest) if pid is None else self._by_pid(name, pid, head["ticks"])
 
@@ -86,7 +89,7 @@ class Watch:
         stat = process.read_stat(pid, self._procfs)
         same = stat is not None and stat.ticks == ticks
         if first and not same:
-            return Death(None, {}, time_ns())
+            return Death(None, {}, self._clock.now())
         if name in self._fds:
             if not _is_readable(self._fds[name]):
                 return None
@@ -97,7 +100,7 @@ class Watch:
             status = None
         if status is None and stat is not None and same and stat.status:
             status = _status(stat.status)  # still a zombie (0 may mean that we are not allowed to know)
-        return Death(time_ns(), status or {}, time_ns())
+        return Death(self._clock.now(), status or {}, self._clock.now())
 
     def _open(self, name: str, pid: int) -> None:
         try:
@@ -116,7 +119,7 @@ class Watch:
         self._free[name] = self._free.get(name, 0) + 1
         if self._free[name] < _FREE_TWICE:
             return None
-        return Death(time_ns() if name in self._seen else None, {}, time_ns())
+        return Death(self._clock.now() if name in self._seen else None, {}, self._clock.now())
 
 
 def _is_readable(fd: int) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ett_collector import process
 from ett_collector.agent.checks.line import FAIL, OK, WARN, Line
+from ett_collector.agent.nodeclock import NodeClock
 from ett_collector.agent.tail import Position, list_spools, read_spool, version_of
 from ett_collector.agent.watch import Watch
 from ett_collector.spool import HEAD_VERSION
@@ -22,7 +23,7 @@ TELLS_STATUS = (6, 15)  # PIDFD_INFO_EXIT
 
 def check_trainers(config: AgentConfig) -> Iterator[Line]:
     """The recorded processes that live, by job and attempt."""
-    watch = Watch(config.procfs)
+    watch = Watch(config.procfs, NodeClock.of(process.boot_id(config.procfs), {}))
     ranks: dict[tuple[str, str], list[int]] = {}
     unseen = foreign = 0
     for name, numbers in list_spools(config.spool_dir).items():

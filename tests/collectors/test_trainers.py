@@ -1,0 +1,50 @@
+"""What an agent makes of spools that it finds all at once, after a time without any agent."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ett_collector.agent import trainers as trainers_module
+from ett_collector.agent.config import AgentConfig
+from ett_collector.agent.pending import Pending
+from ett_collector.agent.trainers import Trainers
+
+if TYPE_CHECKING:
+    from tests.collectors.conftest import Bench
+
+TRAINER = """
+import os, signal
+import ett_collector as ett
+ett.start()
+for n in range(300):
+    with ett.phase("evaluation"): pass
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_killed_trainer_with_more_events_than_one_cycle_takes(
+    bench: Bench, order: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its launcher's word is heard before it is buried, whichever spool the folder lists first."""
+    command = (sys.executable, "-m", "ett_collector.run", "--job", "j", "--", sys.executable, "-c", TRAINER)
+    bench.spawn(*command).communicate(timeout=30)
+    found = trainers_module.list_spools(str(bench.spool))
+    monkeypatch.setattr(trainers_module, "list_spools", lambda _: dict(sorted(found.items())[::order]))
+    monkeypatch.setattr(trainers_module, "EVENTS_A_CYCLE", 100)
+    pending = Pending()
+    agent = Trainers(AgentConfig.from_args(["--spool-dir", str(bench.spool)], os.environ), {}, pending)
+    events = []
+    while agent.visit():
+        events += pending.events
+        pending.clear()
+    agent.tell(agent.clock.now() + 10**10, all_windows=True)
+    events += pending.events
+
+    (end,) = (event for event in events if event["type"] == "attempt_end")
+    assert ("failed", 9) == (end["outcome"], end["signal"])
+    assert 300 == sum(event.get("phase") == "evaluation" for event in events)
