@@ -113,7 +113,7 @@ def _live() -> Recorder | None:
 
 
 def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.PathLike[str] | None) -> Recorder:
-    from time import time_ns  # noqa: PLC0415 - all of this costs nothing where nothing is recorded
+    from time import monotonic_ns  # noqa: PLC0415 - all of this costs nothing where nothing is recorded
 
     from ett_collector import identity as identities  # noqa: PLC0415
     from ett_collector import process  # noqa: PLC0415
@@ -128,11 +128,13 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
     found = identities.identify(os.environ, script=_script(), process=this, ray=_ray())
     identity = found._replace(**said)
     key = (identity.job, identity.attempt, identity.rank)
-    now = time_ns()
+    clock = Clock()
+    now = monotonic_ns() + clock.anchor
     began = process.started_at(stat) if stat is not None else None
     if began is None or began > now or (not identity.by_launcher and now - began > LONG_BEFORE_NS):
         began = now
-    launched_at = identity.launched_at
+    launched_at = _launched(identity.launched_at, boot, clock.anchor)
+    identity = identity._replace(launched_at=launched_at)
     if launched_at is not None and began < launched_at <= now:
         began = launched_at  # the kernel counts starts in ticks of 10 ms: no process is older than its parent
     if _Current.live is not None:
@@ -140,8 +142,7 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
             return _Current.live
         _Current.live.end("unknown")  # a restart inside the process: the hardware was kept
         identity = identity._replace(**{"released_between": False, **said})
-        began = now = time_ns()
-    clock = Clock()
+        began = now = monotonic_ns() + clock.anchor
     head = {
         "t": "head",
         "v": HEAD_VERSION,
@@ -165,6 +166,12 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
     if began < now:
         recorder.span(PROCESS_IMPORT, began, now)
     return recorder
+
+
+def _launched(told: int | None, boot: str, anchor: int) -> int | None:
+    """When the `ett-run` above began (wall ns); on this machine by monotonic time: the clock may have been set since."""
+    where, _, mono = os.environ.get("ETT_ATTEMPT_LAUNCHED_MONO", "").rpartition(":")
+    return int(mono) + anchor if told is not None and boot and where == boot and mono.isdigit() else told
 
 
 def _spool(head: dict[str, Any], spool_dir: str | os.PathLike[str] | None) -> Spool:

@@ -55,6 +55,8 @@ class Launch:
         attempt = f"run:{token[:12]}" if identity.attempt == "process:" else identity.attempt
         environ.update(ETT_JOB=job, ETT_ATTEMPT=attempt)
         environ["ETT_ATTEMPT_LAUNCHED_NS"] = str(began)
+        boot = process.boot_id()
+        environ["ETT_ATTEMPT_LAUNCHED_MONO"] = f"{boot}:{began - anchor}"
         stat = process.read_stat(os.getpid())
         head = {
             "t": "head",
@@ -65,7 +67,7 @@ class Launch:
             "anchor": anchor,
             "pid": os.getpid(),
             "ticks": stat.ticks if stat is not None else 0,
-            "boot": process.boot_id(),
+            "boot": boot,
             "pidns": process.pid_namespace(),
             "began": began,
             **identity._replace(

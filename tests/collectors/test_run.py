@@ -35,6 +35,30 @@ def test_status_is_passed_on_and_noted(bench: Bench, code: str, status: int, rec
     assert {"t": "exit", **record} == {name: value for name, value in last.items() if name != "at"}
 
 
+@pytest.mark.parametrize("ahead", [-3600, 90_000])
+def test_a_clock_that_is_set_between_the_run_and_its_trainer(bench: Bench, ahead: int) -> None:
+    """The launcher's start takes as long as it took; on another machine the wall clock is all there is."""
+    code = f"""
+import os, time
+real, time.time_ns = time.time_ns, lambda: real() + {ahead} * 10**9
+import ett_collector as ett
+ett.start()
+"""
+    bench.spawn(*RUN, "--job", "j", "--", sys.executable, "-c", code).communicate(timeout=30)
+    records = next(one for one in spools(bench.spool) if one[0]["kind"] == "trainer")
+    spans = [one["end"] - one["start"] for one in records if one["t"] == "phase"]
+    assert 0 <= sum(spans) < 30 * 10**9
+    assert abs(records[0]["launched_at"] - time.time_ns() - ahead * 10**9) < 30 * 10**9
+
+    other = "import os; os.environ['ETT_ATTEMPT_LAUNCHED_MONO'] = 'elsewhere:5'\n"
+    other += "import ett_collector as ett\nett.start()"
+    before = time.time_ns()
+    bench.spawn(*RUN, "--job", "k", "--", sys.executable, "-c", other).communicate(timeout=30)
+    heads = [one[0] for one in spools(bench.spool)]
+    (told,) = (one["launched_at"] for one in heads if (one["kind"], one["job"]) == ("trainer", "k"))
+    assert before <= told <= time.time_ns()
+
+
 def test_command_that_cannot_be_run(bench: Bench) -> None:
     """127 and a message, like a shell; the attempt is on record as failed."""
     run = bench.spawn(*RUN, "--job", "j", "--", "/no/such/trainer")
