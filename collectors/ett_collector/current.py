@@ -169,7 +169,7 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
 
 
 def _launched(told: int | None, boot: str, anchor: int) -> int | None:
-    """When the `ett-run` above began (wall ns); on this machine by monotonic time: the clock may have been set since."""
+    """When the `ett-run` above began (wall ns); on this machine by monotonic time: clocks may be set meanwhile."""
     where, _, mono = os.environ.get("ETT_ATTEMPT_LAUNCHED_MONO", "").rpartition(":")
     return int(mono) + anchor if told is not None and boot and where == boot and mono.isdigit() else told
 
