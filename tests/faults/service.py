@@ -105,7 +105,7 @@ def command(*words: str, **variables: str) -> str:
 @contextmanager
 def hosted(url: str, *, workers: int = 1, answer_s: float = ANSWER_S) -> Iterator[str]:
     """The address of a service on the database `url` that runs in this process: it starts at once."""
-    settings = Settings(workers=workers)
+    settings = Settings(attribution_workers=workers)
     engine = open_pool(url, answer_s=answer_s)
     config = uvicorn.Config(create_app(settings, engine), port=0, log_config=None, lifespan="off")
     try:

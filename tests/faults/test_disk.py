@@ -15,16 +15,20 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from fleet_ett.core.policy import Policy
+from fleet_ett.errors import Unavailable
 from fleet_ett.postgres.embedded.folder import Folder
 from fleet_ett.postgres.embedded.leftovers import read_pid
 from fleet_ett.postgres.migrate import migrate
+from fleet_ett.postgres.pool import open_pool
+from fleet_ett.worker import book_due_jobs
 from tests.faults.books import check_books, check_events
 from tests.faults.senders import Posting, make_senders
 from tests.faults.server import folder, wait_until
 from tests.faults.service import hosted, service
 from tests.faults.shim import Fault, build
 from tests.faults.test_failover import heartbeat, problem
-from tests.postgres.agents import HOUR, Agent
+from tests.postgres.agents import HOUR, Agent, crashed_and_resumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,6 +73,31 @@ def test_a_disk_without_room(server: Server, shim: Path) -> None:
             assert 200 == client.get("/healthz").status_code
         wait_until(lambda: client.get("/readyz").status_code == 200, 10)
         assert len(agent.said) == heartbeat(client, agent).json()["accepted"]
+
+
+def test_a_disk_without_room_for_books(server: Server, shim: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """That is no fault of the job: its books wait for the disk, and are written as soon as there is room."""
+    agent = Agent(incarnation="booked")
+    for number in range(4000):
+        agent.say("phase", job="full", attempt="a", rank=0, phase="evaluation" if number % 2 else "compile_cold",
+                  start=START + number * 1000, end=START + number * 1000 + 900)  # fmt: skip
+    engine = open_pool(server.url)
+    try:
+        with hosted(server.url, workers=0) as url, httpx.Client(base_url=url, timeout=60) as client:
+            small = Agent(incarnation="small")
+            crashed_and_resumed(small, "small", START)
+            assert 200 == heartbeat(client, small).status_code
+            assert book_due_jobs(engine, Policy())  # every table has a page now: only the segments need more
+            assert 200 == heartbeat(client, agent).status_code
+        with Fault(shim, "full"), pytest.raises(Unavailable, match="the disk of the database is full"):
+            book_due_jobs(engine, Policy())
+        assert "could not be booked" not in caplog.text
+        assert [(None,)] == server.ask("SELECT error FROM jobs WHERE job = 'full'")
+        while book_due_jobs(engine, Policy()):
+            pass
+        assert [(1,)] == server.ask("SELECT 1 FROM jobs WHERE job = 'full' AND summary IS NOT NULL")
+    finally:
+        engine.dispose()
 
 
 def test_a_disk_that_does_not_answer(server: Server, shim: Path) -> None:

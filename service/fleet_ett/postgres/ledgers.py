@@ -14,6 +14,7 @@ from sqlalchemy.types import BigInteger, Boolean, Integer, Numeric
 
 from fleet_ett.core.cells import cells
 from fleet_ett.postgres.arrays import rows_of, same, told, update
+from fleet_ett.postgres.pool import driver_errors
 from fleet_ett.postgres.tables import held_up, incidents, ledger, segments, work
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def copy_rows(conn: Connection, table: Table, rows: Iterable[Cells]) -> None:
     assert driver is not None
     columns = table.columns
     statement = f"COPY {table.name} ({', '.join(c.name for c in columns)}) FROM STDIN (FORMAT BINARY)"
-    with driver.cursor() as cursor, cursor.copy(statement) as copy:
+    with driver_errors(), driver.cursor() as cursor, cursor.copy(statement) as copy:
         copy.set_types([_COPY_TYPES.get(type(column.type), "text") for column in columns])
         for row in rows:
             copy.write_row(row)
