@@ -41,6 +41,8 @@ class Receiver:
         self.offsets: dict[tuple[str, str, int], set[int]] = {}
         self.script: list[tuple[int, dict[str, str]]] = []
         self.lose_answers = 0
+        self.version = "0.1.0"
+        self.token = ""  # what a request has to bring
         self.refuse_types: set[str] = set()
         self.clock_ahead_ns = clock_ahead_ns
         self.lock = threading.Lock()
@@ -49,6 +51,13 @@ class Receiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 receiver.answer(self)
+
+            def do_GET(self) -> None:
+                data = json.dumps({"status": "ok", "version": receiver.version}).encode()
+                self.send_response(200 if self.path in ("/healthz", "/readyz") else 404)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
 
             def log_message(self, *_: object) -> None:
                 """Nothing."""
@@ -75,6 +84,8 @@ class Receiver:
             status, headers = self.script.pop(0) if self.script and rows else (200, {})
             if coding not in self.spoken:
                 status = 415
+            if self.token and request.headers["Authorization"] != f"Bearer {self.token}":
+                status = 401
             said: dict[str, Any] = {"title": "as the test asked for"}
             if status == 200:
                 self.bodies.append(raw)

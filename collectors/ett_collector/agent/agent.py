@@ -82,7 +82,8 @@ class Agent:
         self.node.reload(new)
         if any(getattr(old, name) != getattr(new, name) for name in LOOKS):
             self.sources.stop()
-            self.sources = sources_of(new, self.sources.cursors)
+            self.node.findings.take(self.node.trainers.clock.now())
+            self.sources = sources_of(new, self.node.findings.cursors)  # what is on its way is found again
             self.node.findings.sources = self.sources
             self.sources.start()
         if old.metrics != new.metrics:

@@ -49,6 +49,7 @@ class Findings:
 
     def __init__(self, node: str, sources: Sources, trainers: Trainers, pending: Pending) -> None:
         self.sources = sources
+        self.cursors = dict(sources.cursors)  # of what is booked
         self._node = node
         self._trainers = trainers
         self._pending = pending
@@ -89,7 +90,7 @@ class Findings:
 
     def _book(self, found: Found, now: int) -> None:
         if found.read.cursor is not None:
-            self._pending.cursors[found.source] = found.read.cursor
+            self.cursors[found.source] = self._pending.cursors[found.source] = found.read.cursor
         outdone = self.sources.is_outdone(found.source)
         for told in found.read.findings:
             if isinstance(told, Context):

@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from ett_collector.agent.agent import Agent
@@ -25,6 +26,7 @@ from ett_collector.agent.post import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+TRIES, TRY_S = 5, 0.1
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = logging.getLogger("ett-agent")
@@ -49,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _warn(config)
     try:
         os.makedirs(config.state_dir, mode=0o700, exist_ok=True)
-        with alone(config.state_dir) as is_alone:
+        with _alone(config.state_dir) as is_alone:
             if not is_alone:
                 log.error(
                     "another agent uses %s: one a node, or give each its own --state-dir", config.state_dir
@@ -141,16 +143,30 @@ def _signals() -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def alone(folder: str) -> Iterator[bool]:
+def _alone(folder: str) -> Iterator[bool]:
     """Whether no other agent holds the folder; it is held until the end of the block."""
     with open(os.path.join(folder, "lock"), "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            held = False
-        else:
-            held = True
-        yield held
+        for _ in range(TRIES):  # a doctor may be looking
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(TRY_S)
+            else:
+                yield True
+                return
+        yield False
+
+
+def is_held(folder: str) -> bool:
+    """Whether an agent holds the folder now."""
+    try:
+        with open(os.path.join(folder, "lock"), encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any
 
 from ett_collector.agent.metrics import CONTENT_TYPE
@@ -65,9 +67,17 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._places = threading.BoundedSemaphore(AT_ONCE)
-        if ":" in address[0]:
-            self.address_family = 10  # AF_INET6
-        super().__init__(address, handler)
+        host = address[0] or ("::" if socket.has_dualstack_ipv6() else "")  # all addresses, of both families
+        if ":" in host:
+            self.address_family = socket.AF_INET6
+        super().__init__((host, address[1]), handler)
+
+    def server_bind(self) -> None:
+        """Bind; the one for all addresses of IPv6 takes those of IPv4, too."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        TCPServer.server_bind(self)  # HTTPServer's asks the name server for a name that nobody needs
+        self.server_name, self.server_port = self.server_address[0], self.server_address[1]  # type: ignore[assignment]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve, or hang up where too many are served."""

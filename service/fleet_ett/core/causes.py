@@ -46,7 +46,7 @@ _OUTCOMES = {
     "cancelled": "planned_code_or_config_change",
     "resized": "resize",
 }
-_XID_TEXT = re.compile(r"xid[\s_:=#(]*(?:pci:[0-9a-f:.]+\)?[\s:,]*)?(\d{1,3})\b", re.IGNORECASE)
+_XID_TEXT = re.compile(r"(?<!s)xid[\s_:=#(]*(?:pci:[0-9a-f:.]+\)?[\s:,]*)?(\d{1,3})\b", re.IGNORECASE)
 _SIGNATURES = tuple((re.compile(pattern, re.IGNORECASE), cause) for pattern, cause in SIGNATURES)
 # Sources by precedence (taxonomy: attribution_rules); within one lot the earliest event decides.
 _PRECEDENCE = (

@@ -127,7 +127,10 @@ SIGNATURES: tuple[tuple[str, str], ...] = (
         "gpu_uncorrectable_memory",
     ),
     (r"fallen off the bus|gpu is lost", "gpu_off_bus"),
-    (r"nvlink.*(error|fail)|nvswitch.*fatal", "nvlink_error"),
+    (r"nvlink.*(error|fail)|nvswitch.*(?<!non-)fatal", "nvlink_error"),
+    (r"pcie bus error: severity=uncorrect", "pcie_error"),
+    (r"^edac .*\bUE\b|\[hardware error\].*uncorrected", "host_memory"),
+    (r"segfault at .* in libnccl", "comm_library_bug"),
     (r"no space left on device|ENOSPC|disk quota exceeded", "disk_space"),
     (
         r"stale file handle|transport endpoint is not connected|mount.*(fail|missing)",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ett_collector.agent.checks.line import FAIL, OK, WARN, Line, size
 from ett_collector.agent.journal import Journal
-from ett_collector.agent.main import alone
+from ett_collector.agent.main import is_held
 from ett_collector.agent.metrics import spool_size
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LITTLE_BYTES = 512 * 1024 * 1024
 OLD_S = 600.0
+TRIES = 5
 
 
 def check_spool(config: AgentConfig) -> Iterator[Line]:
@@ -46,8 +47,7 @@ def check_outbox(config: AgentConfig) -> Iterator[Line]:
         yield Line("agent", WARN, f"none has run with {folder} yet", "start one: ett-agent")
         return
     try:
-        with alone(folder) as is_alone:
-            running = not is_alone
+        running = is_held(folder)
         events, oldest, used = _waiting(folder)
     except OSError as error:
         yield Line("outbox", FAIL, f"{folder}: {error.strerror}", "run as the agent's user or as root")
@@ -106,6 +106,15 @@ def _free(folder: str) -> int:
 
 def _waiting(folder: str) -> tuple[int, int | None, int]:
     """(events, when the oldest was committed, bytes) of an outbox that another process may be writing."""
+    for _ in range(TRIES):
+        try:
+            return _count(folder)
+        except FileNotFoundError:  # sent and deleted while we read
+            continue
+    return _count(folder)
+
+
+def _count(folder: str) -> tuple[int, int | None, int]:
     journal = Journal(folder)
     commits: list[tuple[int, int, int | None]] = []  # position after, events, stamp
     position = acked = 0
