@@ -132,6 +132,7 @@ def test_readme_has_every_setting() -> None:
     """A variable that the code reads has a row in README's tables, and README names no other."""
     inner = {
         "ETT_ATTEMPT_LAUNCHED_NS",
+        "ETT_ATTEMPT_LAUNCHED_MONO",
         "ETT_BY",
     }  # told by ett-run to its child; the wheel of another process
     names = re.compile(r"\bETT_[A-Z_]+\b")
