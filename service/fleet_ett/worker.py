@@ -188,13 +188,13 @@ class Workers:
             thread.join(max(until - time.monotonic(), 0))
 
     def _run(self, number: int) -> None:
-        maintained, folded, away = 0, 0, False
+        maintained, folded, away = -MAINTENANCE_NS, -FOLD_NS, False  # by a clock that nobody sets
         while not self._stopping.is_set():
             pause = 0.0
             try:
-                now = time.time_ns()
+                now = time.monotonic_ns()
                 if number == 0 and now - maintained > MAINTENANCE_NS:
-                    maintenance.maintain(self._engine, **self._keep, now=now)
+                    maintenance.maintain(self._engine, **self._keep, now=time.time_ns())
                     maintained = now
                 if number == 0 and now - folded > FOLD_NS:
                     rollups.fold(self._engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -43,14 +44,49 @@ def test_heads_of_another_boot_or_an_older_recorder_stay() -> None:
     assert not NodeClock("", 0).knows({"boot": ""})
 
 
-def test_the_offset_is_that_of_the_nodes_clock() -> None:
-    """Set the wall clock by an hour, and it stays; 0.1 s more of monotonic time are no reason either."""
-    offset = ClockOffset()
-    offset.of_node = 400 * S
-    offset.sample(510 * S, 10 * S, 10 * S + 1000, 310 * S)
-    before = offset.value
-    offset.sample(510 * S + S // 10 + 3600 * S, 10 * S + S // 10, 10 * S + S // 10 + 1000, 310 * S + S // 10)
+class Measured:
+    """The offset of a node's clock whose wall clock, and the service's, are set by the test. In s, by trips of 1 ms."""
 
-    assert before == offset.value
-    assert before is not None
-    assert 100 * S <= before <= 100 * S + 1000
+    def __init__(self, state: dict[str, Any] | None = None) -> None:
+        self.offset = ClockOffset()
+        self.offset.resume(state or {}, of_node=400 * S)
+        self.wall_ahead, self.service_ahead = 0.0, 0.0
+
+    def at(self, mono: float) -> float:
+        """The estimate after a round trip at that monotonic time; a service that is right is 100 s behind the node."""
+        sent, got = int(mono * S), int(mono * S) + S // 1000
+        wall = int((400 + mono + self.wall_ahead) * S)
+        self.offset.sample(wall, sent, got, int((300 + mono + self.service_ahead) * S) + S // 2000)
+        assert self.offset.value is not None
+        return self.offset.value / S
+
+
+def test_the_offset_is_that_of_the_nodes_clock() -> None:
+    """Whoever sets the wall clock, it stays."""
+    measured = Measured()
+    assert 100 == measured.at(10)
+    measured.wall_ahead = 3600
+    assert 100 == measured.at(11)
+
+
+def test_a_service_whose_clock_is_set_for_a_while_is_not_followed() -> None:
+    """Also by an agent that begins meanwhile; one that says so for ten minutes is right."""
+    measured = Measured()
+    measured.at(10)
+    measured.service_ahead = 3600
+    assert 100 == measured.at(11)
+    measured = Measured(json.loads(json.dumps(measured.offset.to_json())))
+    measured.service_ahead = 3600
+    assert [100, 100] == [measured.at(12), measured.at(600)]
+    measured.service_ahead = 0
+    assert 100 == measured.at(620)
+    measured.service_ahead = -50
+    assert [100, 100, 150] == [measured.at(630), measured.at(1000), measured.at(1231)]
+
+
+def test_a_machine_that_slept_is_measured_anew() -> None:
+    """Its monotonic clock stood for an hour, so that its own clock is behind by it."""
+    measured = Measured()
+    measured.at(10)
+    measured.wall_ahead, measured.service_ahead = 3600, 3600
+    assert 100 - 3600 == measured.at(11)

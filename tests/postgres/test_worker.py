@@ -241,6 +241,24 @@ def test_two_events_of_one_identity_are_booked_alike_in_any_order(
     assert first == attempts_of(rows, "j")
 
 
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+def test_a_service_whose_clock_is_wrong_for_a_while(
+    store: PostgresStore, engine: Engine, rows: Rows, ahead: int
+) -> None:
+    """What was booked then is booked anew with what comes next, at once, and in the end nothing is to be seen of it."""
+    agent = Agent()
+    crashed_and_resumed(agent, "j", NOW - 2000 * S)
+    agent.hand_in(store, agent.said[:30], now=NOW + ahead)
+    assert 1 == book_due_jobs(engine, POLICY, clock=lambda: NOW + ahead)
+    agent.hand_in(store, agent.said[30:], now=NOW)
+    now = Clock()
+    now.now = NOW + 2 * S
+    assert 1 == book_due_jobs(engine, POLICY, clock=now)
+    now.now = NOW + 24 * HOUR
+    book_due_jobs(engine, POLICY, clock=now)
+    check(rows, "j", said(agent, now=rows("SELECT as_of_ns FROM jobs")[0][0]))
+
+
 def test_counters_only_rise(store: PostgresStore, engine: Engine, rows: Rows) -> None:
     """Events that come late take settled time from one heading to another: counted once, told as late."""
     agent = Agent()

@@ -47,7 +47,9 @@ class Node:
         self.trainers = Trainers(config, outbox.state, self._pending)
         self.findings = Findings(config.node, sources, self.trainers, self._pending)
         self._alive_at = int(outbox.state.get("agent", {}).get("alive_at", 0))
-        offset.of_node = self.trainers.clock.anchor
+        agent, clock = outbox.state.get("agent", {}), self.trainers.clock
+        same = agent.get("clock") == clock.to_json()
+        offset.resume(agent.get("offset", {}) if same else {}, clock.anchor)
         self._beat_at = 0.0
         self._complain_at = 0.0
 
@@ -79,7 +81,11 @@ class Node:
 
     def _commit(self) -> bool:
         self._pending.events = [event for event in self._pending.events if self._is_sound(event)]
-        agent = {"alive_at": self._alive_at, "clock": self.trainers.clock.to_json()}
+        agent = {
+            "alive_at": self._alive_at,
+            "clock": self.trainers.clock.to_json(),
+            "offset": self._offset.to_json(),
+        }
         changes = {**self.trainers.changes(), "agent": agent, "sources": dict(self._pending.cursors)}
         try:
             self._outbox.commit(self._pending.events, changes, self._offset.value)

@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     Span = tuple[int | None, int | None]
 
 NODE_MARKS_AT_ONCE = 10_000
+# A pause that ends later than this was begun by a clock that was ahead, and set back since.
+LONGEST_PAUSE_NS = 120_000_000_000
 DAY_NS = 86_400_000_000_000
 
 _DUE = text(
     "SELECT job_id FROM (SELECT job_id, min(marked_ns) AS since FROM marks WHERE job_id > 0 GROUP BY job_id"
     " UNION ALL SELECT job_id, due_ns FROM jobs WHERE waits AND due_ns <= :now) w JOIN jobs j USING (job_id)"
-    " WHERE j.not_before_ns <= :now GROUP BY job_id ORDER BY min(w.since), job_id LIMIT :most"
+    " WHERE (j.not_before_ns <= :now OR j.not_before_ns > :pause)"
+    " GROUP BY job_id ORDER BY min(w.since), job_id LIMIT :most"
 )
 _SHOWN = "SELECT job_id, job, name, cluster, team, model, framework, labels, state, folded FROM jobs"
 _HOLD = text(
-    f"{_SHOWN} WHERE job_id = ANY(:jobs) AND not_before_ns <= :now"
+    f"{_SHOWN} WHERE job_id = ANY(:jobs) AND (not_before_ns <= :now OR not_before_ns > :pause)"
     " AND (due_ns <= :now OR EXISTS (SELECT FROM marks m WHERE m.job_id = jobs.job_id))"
     " FOR NO KEY UPDATE SKIP LOCKED"
 )
@@ -97,7 +100,8 @@ class Marked:
 
 def due_jobs(conn: Connection, *, now: int, most: int) -> list[int]:
     """The ids of jobs to book at `now` (ns), those that wait the longest first."""
-    return list(conn.execute(_DUE, {"now": now, "most": most}).scalars())
+    told = {"now": now, "pause": now + LONGEST_PAUSE_NS, "most": most}
+    return list(conn.execute(_DUE, told).scalars())
 
 
 def hold_jobs(conn: Connection, job_ids: Sequence[int], *, now: int | None) -> Sequence[Row[Any]]:
@@ -105,7 +109,9 @@ def hold_jobs(conn: Connection, job_ids: Sequence[int], *, now: int | None) -> S
 
     With `now` None: all of them, once nobody else holds them.
     """
-    query, told = (_HOLD_ANYWAY, {}) if now is None else (_HOLD, {"now": now})
+    query, told = (
+        (_HOLD_ANYWAY, {}) if now is None else (_HOLD, {"now": now, "pause": now + LONGEST_PAUSE_NS})
+    )
     return conn.execute(query, {"jobs": list(job_ids), **told}).all()
 
 
