@@ -127,11 +127,11 @@ class Fleet:
     behind: float = 0.0
     fresh: list[float] = field(default_factory=list)
 
-    async def post(self, agent: Agent, events: list[dict[str, Any]] | None = None) -> None:
-        """Post what an agent has until it is acknowledged."""
+    async def post(self, agent: Agent, events: list[dict[str, Any]] | None = None) -> bool:
+        """Post what an agent has until it is acknowledged; whether it had anything."""
         size, body = agent.body(time.time_ns(), events)
         if not size:
-            return
+            return False
         link = await self.posting.get()
         try:
             begin = time.perf_counter()
@@ -148,6 +148,7 @@ class Fleet:
         told = json.loads(answer)
         assert size == told["accepted"] + told["duplicates"], told
         self.sent += size
+        return True
 
     async def speak(self, agent: Agent, first_s: float, until: float, interval: float) -> None:
         """Post from `first_s` on every `interval` s until `until` (s, monotonic)."""
@@ -160,7 +161,8 @@ class Fleet:
 
     async def sample(self, agent: Agent, link: Link, patience_s: float) -> float:
         """Seconds from an acknowledged batch until the job's books hold it."""
-        await self.post(agent)
+        while not await self.post(agent):
+            await asyncio.sleep(POLL_S)
         acknowledged, begin = time.time_ns(), time.perf_counter()
         while time.perf_counter() - begin < patience_s:
             await asyncio.sleep(POLL_S)
@@ -222,7 +224,7 @@ async def run(port: int, args: argparse.Namespace, cpu: Callable[[], dict[str, f
     report(fleet, args, took, cores)
 
 
-async def each(agents: list[Agent], work: Callable[[Agent], Awaitable[None]]) -> None:
+async def each(agents: list[Agent], work: Callable[[Agent], Awaitable[Any]]) -> None:
     """Do something for all agents, a few at once."""
     waiting = list(agents)
 
@@ -253,7 +255,7 @@ def report(fleet: Fleet, args: argparse.Namespace, took: float, used: dict[str, 
     """Print the table."""
     print(
         f"\n{args.jobs} live jobs of {args.ranks} ranks, a batch every {args.interval:g} s each,"
-        f" serve --workers {args.workers}, {os.cpu_count()} cores"
+        f" serve --workers {args.workers}, {args.attribution} threads that book, {os.cpu_count()} cores"
     )
     print(f"{fleet.sent / took:,.0f} of {args.rate:,} events/s, {len(fleet.acknowledged) / took:,.0f} batches/s,"
           f" {fleet.refused} times sent again, agents at most {fleet.behind:.1f} s late")  # fmt: skip
@@ -299,6 +301,7 @@ def main() -> None:
         "--history", type=int, default=1800, help="seconds of each job that are booked before"
     )
     parser.add_argument("--workers", type=int, default=1, help="of fleet-ett serve")
+    parser.add_argument("--attribution", type=int, default=1, help="threads that book jobs")
     parser.add_argument("--watchers", type=int, default=8, help="jobs that are sampled at once")
     parser.add_argument("--patience", type=float, default=120.0, help="seconds until a sample counts as lost")
     args = parser.parse_args()
@@ -307,7 +310,7 @@ def main() -> None:
     try:
         with EmbeddedServer.start(parent / "data") as server:
             migrate(server.url)
-            with serving(server.url, workers=args.workers) as service:
+            with serving(server.url, workers=args.workers, attribution=args.attribution) as service:
                 postmaster = int(next(parent.rglob("postmaster.pid")).read_text().split()[0])
 
                 def cpu() -> dict[str, float]:
