@@ -55,10 +55,13 @@ class Bench:
         self.running.append(process)
         return process
 
-    def trainer(self, code: str, **environ: str) -> subprocess.Popen[str]:
-        """A Python process that runs `code`; `say(text)` and `wait()` talk to the test through its pipes."""
+    def trainer(self, code: str, *within: str, **environ: str) -> subprocess.Popen[str]:
+        """A Python process that runs `code`; `say(text)` and `wait()` talk to the test through its pipes.
+
+        `within` is a command that starts it.
+        """
         talk = "import sys, os, time\nsay = lambda text: print(text, flush=True)\nwait = lambda: sys.stdin.readline()\n"
-        return self.spawn(sys.executable, "-c", talk + code, **environ)
+        return self.spawn(*within, sys.executable, "-c", talk + code, **environ)
 
     def agent(
         self, *options: str, url: str | None = None, node: str = "node-a", **environ: str

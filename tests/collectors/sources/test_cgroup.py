@@ -26,6 +26,7 @@ ett.step_begin(0); ett.step(0); say('up'); wait()
 {then}
 """
 GROW = "kept = [bytearray(1 << 20) for _ in range(1000)]; time.sleep(60)"
+CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 CHILD = f"""
 import subprocess
 done = subprocess.run([sys.executable, '-c', {GROW!r}])
@@ -51,11 +52,13 @@ def group() -> Iterator[Path]:
     folder.rmdir()
 
 
+@pytest.mark.parametrize("within", [(), CONTAINER], ids=["host", "container"])
 @pytest.mark.parametrize("sources", ["all", "cgroup"])
-def test_trainer_that_the_oom_killer_takes(bench: Bench, group: Path, sources: str) -> None:
+def test_trainer_that_the_oom_killer_takes(
+    bench: Bench, group: Path, sources: str, within: tuple[str, ...]
+) -> None:
     """More than a bare SIGKILL: a fault of its attempt says that memory was out, once, by either source."""
-    code = TRAINER.format(procs=str(group / "cgroup.procs"), then=GROW)
-    trainer = bench.trainer(code)
+    trainer = bench.trainer(TRAINER.format(procs=str(group / "cgroup.procs"), then=GROW), *within)
     agent = bench.agent("--sources", sources)
     assert trainer.stdout
     assert trainer.stdin
