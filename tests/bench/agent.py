@@ -66,7 +66,17 @@ def main() -> int:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("ETT_")}
         environ = kept | {"PYTHONPATH": str(ROOT / "collectors"), "ETT_SPOOL_DIR": folder}
         agent = subprocess.Popen(
-            [sys.executable, "-m", "ett_collector.agent.main", "--url", receiver.url, "--node", "n"],
+            [
+                sys.executable,
+                "-m",
+                "ett_collector.agent.main",
+                "--url",
+                receiver.url,
+                "--node",
+                "n",
+                "--metrics",
+                "127.0.0.1:0",
+            ],
             env=environ,
             stderr=subprocess.DEVNULL,
         )
