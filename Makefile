@@ -32,6 +32,11 @@ test: lint prometheus ## all checks and tests, but the PyTorch run
 test-torch: .venv-torch/torch.stamp ## a real PyTorch job under torchrun, one worker killed
 	.venv-torch/bin/python -m pytest -m torch tests/torch
 
+.PHONY: soak
+soak: SECONDS = 1800
+soak: .venv/dev.stamp ## kills, cuts, full disks and wrong clocks from trainer to database for SECONDS (default 1800), books compared
+	ETT_TEST_CHAOS_SECONDS=$(SECONDS) .venv/bin/python -m pytest tests/chaos
+
 .PHONY: soak-faults
 soak-faults: .venv/dev.stamp ## faults that take their time: kills for SECONDS (default 600), a file system that runs full
 	ETT_SOAK=1 ETT_TEST_FAULT_SECONDS=$(SECONDS) .venv/bin/python -m pytest tests/faults

@@ -80,8 +80,8 @@ def test_a_service_whose_clock_is_set_for_a_while_is_not_followed() -> None:
     assert [100, 100] == [measured.at(12), measured.at(600)]
     measured.service_ahead = 0
     assert 100 == measured.at(620)
-    measured.service_ahead = -50
-    assert [100, 100, 150] == [measured.at(630), measured.at(1000), measured.at(1231)]
+    measured.service_ahead = -0.2
+    assert [100, 100, 100.2] == [measured.at(630), measured.at(1000), measured.at(1231)]
 
 
 def test_a_machine_that_slept_is_measured_anew() -> None:

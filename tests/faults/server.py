@@ -166,8 +166,8 @@ class Server:
                 conn.execute(f"ALTER SYSTEM {what}".encode())
             conn.execute("SELECT pg_reload_conf()")
 
-    def do(self, command: str) -> None:
-        with psycopg.connect(self.conninfo, autocommit=True) as conn:
+    def do(self, command: str, *, database: str = "ett") -> None:
+        with psycopg.connect(make_conninfo(self.conninfo, dbname=database), autocommit=True) as conn:
             conn.execute(command.encode())
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
