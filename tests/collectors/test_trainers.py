@@ -8,14 +8,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ett_collector.agent import tail
 from ett_collector.agent import trainers as trainers_module
 from ett_collector.agent.config import AgentConfig
 from ett_collector.agent.pending import Pending
 from ett_collector.agent.trainers import Trainers
+from ett_collector.slots import SLOT
 
 if TYPE_CHECKING:
     from tests.collectors.conftest import Bench
 
+WAITER = """
+import ett_collector as ett
+ett.start("j", attempt="a")
+ett.step_begin(0)
+for n in range(300):
+    with ett.data_wait(): pass
+    with ett.phase("evaluation"): pass
+    ett.step(n)
+ett.end()
+"""
 TRAINER = """
 import os, signal
 import ett_collector as ett
@@ -48,3 +60,27 @@ def test_a_killed_trainer_with_more_events_than_one_cycle_takes(
     (end,) = (event for event in events if event["type"] == "attempt_end")
     assert ("failed", 9) == (end["outcome"], end["signal"])
     assert 300 == sum(event.get("phase") == "evaluation" for event in events)
+
+
+def test_what_is_open_where_reading_paused_is_not_open_now(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps and waits of a backlog are told as they were, wherever a look at it ended."""
+    bench.trainer(WAITER).communicate(timeout=30)
+    monkeypatch.setattr(trainers_module, "EVENTS_A_CYCLE", 1)
+    monkeypatch.setattr(tail, "FIRST_BYTES", 61 * SLOT)
+    monkeypatch.setattr(tail, "CHUNK_BYTES", 61 * SLOT)
+    pending = Pending()
+    options = ["--spool-dir", str(bench.spool), "--window", "0.000001"]
+    agent = Trainers(AgentConfig.from_args(options, os.environ), {}, pending)
+    events, more = [], True
+    while more:
+        more = agent.visit()
+        agent.tell(agent.clock.now(), all_windows=False)
+        events += pending.events
+        pending.clear()
+
+    assert list(range(300)) == [event["first"] for event in events if event["type"] == "steps"]
+    assert [] == [
+        event for event in events if event["type"] == "phase_open" or event.get("phase") == "data_stall"
+    ]

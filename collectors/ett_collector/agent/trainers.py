@@ -49,6 +49,7 @@ class Trainers:
         self._alive_before = int(agent.get("alive_at", 0))
         self._deaths: dict[str, Death] = {}
         self._foreign: set[str] = set()
+        self._behind: set[str] = set()  # spools that were not read to their ends
         self._headless: dict[str, float] = {}  # since when they were seen
         self._held: dict[str, float] = {}  # spools with a slot that is waited for, since when
         self._spools: dict[str, list[int]] = {}
@@ -65,6 +66,8 @@ class Trainers:
     def tell(self, now: int, *, all_windows: bool) -> None:
         """Tell what is open since long, and windows that are old (or `all_windows`)."""
         for name, trace in self.traces.items():
+            if name in self._behind:
+                continue  # what was open at the place where reading paused need not be open now
             window = trace.marks.window
             old = window is not None and now - window.start >= self.config.window_ns
             self._pending.add(name, trace.tell_open(now, self.config.window_ns))
@@ -158,19 +161,20 @@ class Trainers:
         return len(self._deaths) > before
 
     def _read(self) -> bool:
-        more = False
         done = []
+        self._behind.clear()
         # parents first: they know how their children ended
         for trace in sorted(self.traces.values(), key=lambda one: (not one.is_launcher, one.head["rank"])):
             unread = True
             while unread and len(self._pending.events) < EVENTS_A_CYCLE:
                 unread = self._read_some(trace.name, trace)
-            more = more or unread
-            if not unread:
+            if unread:
+                self._behind.add(trace.name)
+            else:
                 done.append(trace)
         for trace in done:
             self._bury(trace.name, trace)
-        return more
+        return bool(self._behind)
 
     def _read_some(self, name: str, trace: Trace) -> bool:
         """Read on in one spool; whether there is more."""
