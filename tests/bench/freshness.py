@@ -161,7 +161,7 @@ class Fleet:
 
     async def sample(self, agent: Agent, link: Link, patience_s: float) -> float:
         """Seconds from an acknowledged batch until the job's books hold it."""
-        while not await self.post(agent):
+        while not await self.post(agent):  # noqa: ASYNC110 - time has to pass, nobody tells
             await asyncio.sleep(POLL_S)
         acknowledged, begin = time.time_ns(), time.perf_counter()
         while time.perf_counter() - begin < patience_s:

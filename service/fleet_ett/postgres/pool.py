@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from fleet_ett.errors import Busy, Invalid, Unavailable
+from fleet_ett.postgres.lists import take_lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -143,7 +144,9 @@ def _wait_in_bounds(engine: Engine, answer_s: float) -> None:
 
     @event.listens_for(engine, "do_connect")
     def connect(_dialect: object, _record: object, words: list[Any], named: dict[str, Any]) -> _Patient:
-        return _Patient.connect(*words, **named)
+        made = _Patient.connect(*words, **named)
+        take_lists(made)
+        return made
 
     @event.listens_for(engine, "checkout")
     def check_out(driver: _Patient, _record: object, _proxy: object) -> None:
