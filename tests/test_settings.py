@@ -72,6 +72,26 @@ def test_only_postgres_is_a_database_and_passwords_are_not_shown() -> None:
     assert "secret" not in caught.value.message
 
 
+def test_addresses_with_passwords_may_stand_in_files(tmp_path: Path) -> None:
+    """A secret that is mounted; whoever reads the environment does not see it."""
+    kept = tmp_path / "urls"
+    kept.write_text("postgresql://ett:secret@one/ett,postgresql://ett:secret@two/ett\n")
+    settings = Settings.from_env({"ETT_SHARD_URLS_FILE": str(kept)})
+    assert ("postgresql://ett:secret@one/ett", "postgresql://ett:secret@two/ett") == settings.shard_urls
+    kept.write_text("postgresql://ett:secret@one/ett\n")
+    name = "ETT_DATABASE_URL_FILE"
+    assert "postgresql://ett:secret@one/ett" == Settings.from_env({name: str(kept)}).database_url
+    with pytest.raises(Invalid, match="both set"):
+        Settings.from_env({name: str(kept), "ETT_DATABASE_URL": "postgresql://"})
+    for content, told in ((b"", "is empty"), (b"\xff", "it is no text"), (None, "No such file")):
+        kept.unlink()
+        if content is not None:
+            kept.write_bytes(content)
+        with pytest.raises(Invalid, match=told):
+            Settings.from_env({name: str(kept)})
+        kept.touch()
+
+
 @pytest.mark.parametrize(
     ("host", "expected"),
     [

@@ -23,6 +23,8 @@ SECOND_NS = 1_000_000_000
 OPTIONS: dict[str, str] = {
     "ETT_DATABASE_URL": "PostgreSQL 15 or newer, postgresql://user:password@host/database (default: embedded)",
     "ETT_SHARD_URLS": "servers that own the jobs, comma-separated; ETT_DATABASE_URL is then their home (default: none)",
+    "ETT_DATABASE_URL_FILE": "file that holds ETT_DATABASE_URL, for passwords that no environment should show",
+    "ETT_SHARD_URLS_FILE": "file that holds ETT_SHARD_URLS",
     "ETT_DATA_DIR": "where the embedded server keeps its data (default: the user's state directory)",
     "ETT_PG_BIN": "bin folder of an installed PostgreSQL to run as the embedded server (default: the wheel's)",
     "ETT_HOST": "address to listen on; others can reach it only with tokens (default 127.0.0.1)",
@@ -94,8 +96,8 @@ class Settings:
             msg = "ETT_TLS_CERT and ETT_TLS_KEY go together"
             raise Invalid(msg)
         return cls(
-            database_url=_database_url("ETT_DATABASE_URL", environ.get("ETT_DATABASE_URL", "")),
-            shard_urls=database_urls("ETT_SHARD_URLS", environ.get("ETT_SHARD_URLS", "")),
+            database_url=_database_url("ETT_DATABASE_URL", _told_or_kept(environ, "ETT_DATABASE_URL")),
+            shard_urls=database_urls("ETT_SHARD_URLS", _told_or_kept(environ, "ETT_SHARD_URLS")),
             data_dir=_path(environ, "ETT_DATA_DIR"),
             pg_bin=_path(environ, "ETT_PG_BIN"),
             host=environ.get("ETT_HOST") or "127.0.0.1",
@@ -147,6 +149,25 @@ def _integer(environ: Mapping[str, str], name: str, default: int, *, low: int = 
 def _path(environ: Mapping[str, str], name: str) -> Path | None:
     told = environ.get(name, "").strip()
     return Path(told).expanduser() if told else None
+
+
+def _told_or_kept(environ: Mapping[str, str], name: str) -> str:
+    """A value, or what the file holds that `<name>_FILE` names. Raises `Invalid` for both at once."""
+    told, path = environ.get(name, ""), _path(environ, f"{name}_FILE")
+    if path is None:
+        return told
+    if told:
+        msg = f"{name} and {name}_FILE are both set"
+        raise Invalid(msg)
+    try:
+        kept = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{name}_FILE: {path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}"
+        raise Invalid(msg) from None
+    if not kept:  # the embedded server instead would be a surprise
+        msg = f"{name}_FILE: {path} is empty"
+        raise Invalid(msg)
+    return kept
 
 
 def _database_url(name: str, told: str) -> str | None:
