@@ -20,4 +20,8 @@ keep database_url "postgresql://ett:$(cat "$folder/postgres_password")@postgres:
 keep grafana_password "$(password)"
 keep pages_url http://127.0.0.1:9/change-me
 keep tickets_url http://127.0.0.1:9/change-me
+# commands of the service fill these
+for name in metrics_token reader_password; do
+    [ -e "$folder/$name" ] || : >"$folder/$name"
+done
 echo "secrets are in $folder: put the addresses that alerts go to into pages_url and tickets_url"
