@@ -37,6 +37,10 @@ soak: SECONDS = 1800
 soak: .venv/dev.stamp ## kills, cuts, full disks and wrong clocks from trainer to database for SECONDS (default 1800), books compared
 	ETT_TEST_CHAOS_SECONDS=$(SECONDS) .venv/bin/python -m pytest tests/chaos
 
+.PHONY: test-images
+test-images: .venv/dev.stamp ## the Dockerfiles' commands in a folder, with all packages by their hashes (a minute)
+	ETT_TEST_IMAGES=1 .venv/bin/python -m pytest tests/deploy/test_images.py
+
 .PHONY: soak-faults
 soak-faults: .venv/dev.stamp ## faults that take their time: kills for SECONDS (default 600), a file system that runs full
 	ETT_SOAK=1 ETT_TEST_FAULT_SECONDS=$(SECONDS) .venv/bin/python -m pytest tests/faults
@@ -49,8 +53,10 @@ lint: .venv/dev.stamp ## style, types, and who may import whom
 	.venv/bin/lint-imports --no-logo
 
 .PHONY: rules
-rules: .venv/service.stamp ## deploy/prometheus/rules.yaml from objectives.yaml beside it
+rules: .venv/service.stamp ## deploy/prometheus/rules.yaml and its PrometheusRule from objectives.yaml beside it
 	.venv/bin/python -m fleet_ett rules render deploy/prometheus/objectives.yaml --output deploy/prometheus/rules.yaml
+	.venv/bin/python -m fleet_ett rules render deploy/prometheus/objectives.yaml --kubernetes \
+	  --output deploy/kubernetes/prometheus-rule.yaml
 
 .PHONY: prometheus
 prometheus: ## the real Prometheus and Alertmanager, which the tests run (root: installs Debian's, starts no service)

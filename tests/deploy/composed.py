@@ -50,7 +50,8 @@ class Composed:
     def here(self, text: str) -> str:
         """A text of the file's in the words of this machine."""
         longest_first = sorted(self.names, key=len, reverse=True)
-        return re.sub("|".join(map(re.escape, longest_first)), lambda found: self.names[found[0]], text)
+        known = "|".join(map(re.escape, longest_first))
+        return re.sub(rf"(?<![\w.])(?:{known})", lambda found: self.names[found[0]], text)
 
     def environ(self, service: str) -> dict[str, str]:
         """What the program of a service sees."""
