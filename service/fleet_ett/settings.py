@@ -35,7 +35,7 @@ OPTIONS: dict[str, str] = {
     "ETT_HANG_S": "seconds of silence with heartbeats after which a live attempt is a stall (default 600)",
     "ETT_RETENTION_DAYS": "days that raw events are kept, 0 for ever; ledgers stay (default 14)",
     "ETT_SEGMENT_RETENTION_DAYS": "days that segments are kept, 0 for ever; ledgers stay by the hour (default 90)",
-    "ETT_WORKERS": "processes that answer HTTP; with more than one, attribution has a process of its own (default 1)",
+    "ETT_WORKERS": "processes that answer HTTP; attribution has a process of its own (default 1)",
     "ETT_ATTRIBUTION_WORKERS": "threads that book jobs, 0 for a service that only answers (default 1)",
     "ETT_POOL_SIZE": "database connections of each process (default 10)",
     "ETT_LOG_LEVEL": "debug, info, warning or error (default info)",
