@@ -7,6 +7,7 @@ import re
 import signal
 import ssl
 import subprocess
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def test_every_file_is_applied_or_an_example() -> None:
         "ett-agent.yaml",
         "secrets.example.yaml",
     }  # the agents have a namespace of their own
-    assert listed <= there <= listed | by_themselves
+    assert by_themselves == there - listed
     assert {"fleet-ett"} == {each["metadata"].get("namespace", "fleet-ett") for each in ALL}
 
 
@@ -98,6 +99,15 @@ def test_names_that_one_file_has_are_those_of_the_others() -> None:
     for asked in (endpoint["authorization"]["credentials"], endpoint["tlsConfig"]["ca"]["secret"]):
         assert asked["key"] in secrets[asked["name"]]
     assert "fleet-ett.fleet-ett.svc" == endpoint["tlsConfig"]["serverName"]
+
+
+def test_agents_know_where_the_service_is() -> None:
+    (pod,) = pods([one(read("ett-agent.yaml"), "DaemonSet", "ett-agent")])
+    url = urllib.parse.urlsplit(environ(pod["containers"][0])["ETT_URL"])
+    service = one(ALL, "Service")
+    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+    assert ("https", f"{name}.{namespace}.svc") == (url.scheme, url.hostname)
+    assert url.port in {each["port"] for each in service["spec"]["ports"]}
 
 
 def test_the_rules_know_the_service_by_its_name() -> None:
@@ -181,4 +191,4 @@ def test_the_readme_applies_what_is_there() -> None:
     for named in re.findall(r"kubectl apply -[fk] deploy/(\S+)", text):
         assert (DEPLOY / named).exists()
     made = set(re.findall(r"create secret generic (\S+)", text))
-    assert {each["metadata"]["name"] for each in read("secrets.example.yaml")} <= made
+    assert {each["metadata"]["name"] for each in read("secrets.example.yaml")} | {"ett-agent"} == made

@@ -10,8 +10,6 @@ import subprocess
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-import pytest
-
 from fleet_ett.demo.backstage import LISTENS
 from fleet_ett.listening import GRACE_S
 from fleet_ett.serve import MARGIN_S
@@ -23,7 +21,7 @@ from tests.prometheus.test_alert_end_to_end import free_port
 if TYPE_CHECKING:
     from pathlib import Path
 
-UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+SERVICE = DEPLOY / "systemd" / "fleet-ett.service"
 MOST_EXPOSED = 2.5  # of 10, as `systemd-analyze security` counts
 
 
@@ -41,26 +39,19 @@ def environ(path: Path) -> dict[str, str]:
     return dict(told.split("=", 1) for told in read(path)["Environment"])
 
 
-SERVICE = DEPLOY / "systemd" / "fleet-ett.service"
-
-
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_systemd_takes_a_unit_and_finds_it_confined(path: Path, image: Folder, tmp_path: Path) -> None:
-    """With the programs where the image has them."""
+def test_systemd_takes_the_unit_and_finds_it_confined(image: Folder, tmp_path: Path) -> None:
+    """With the programs where the image has them, and with the drop-in for a server of one's own."""
     systemd = shutil.which("systemd-analyze")
     assert systemd, "no systemd-analyze: apt install systemd"
-    there = tmp_path / path.name
-    there.write_text(image.inside(path.read_text()))
-    dropped = path.with_name(f"{path.name}.d")
-    if dropped.exists():
-        shutil.copytree(dropped, tmp_path / dropped.name)
+    there = tmp_path / SERVICE.name
+    there.write_text(image.inside(SERVICE.read_text()))
+    shutil.copytree(SERVICE.with_name(f"{SERVICE.name}.d"), tmp_path / f"{SERVICE.name}.d")
     done = subprocess.run([systemd, "verify", "--man=no", there], capture_output=True, text=True, check=False)
     assert (0, "") == (done.returncode, done.stderr)
-    if path == SERVICE:
-        limit = str(int(MOST_EXPOSED * 10))
-        command = [systemd, "security", "--offline=true", "--no-pager", f"--threshold={limit}", there]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert 0 == done.returncode, done.stdout
+    limit = f"--threshold={int(MOST_EXPOSED * 10)}"
+    command = [systemd, "security", "--offline=true", "--no-pager", limit, there]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert 0 == done.returncode, done.stdout
 
 
 def test_every_setting_is_the_services() -> None:
