@@ -10,7 +10,7 @@ from ett_collector.spans import DataWait, Phase
 
 TYPE_CHECKING = False  # what is needed to record is imported by `start`
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from ett_collector.recorder import Recorder
@@ -21,6 +21,7 @@ LONG_BEFORE_NS = (
 )
 PROCESS_IMPORT = "process_import"
 LAUNCHER_START = "launcher_start"
+WHO = ("job", "attempt", "rank")
 NULL = NullRecorder()
 
 
@@ -31,6 +32,10 @@ class _Current:
     live: Recorder | None = None  # the same, where it records
     key: tuple[str, str, int] | None = None
     forks_watched = False
+    make: Callable[..., Recorder] | None = None  # where hooks record as well (`ett_collector.hooks`)
+    imported_at: int | None = (
+        None  # wall ns: when the imports of this process were over, as far as hooks saw it
+    )
 
 
 def current() -> Recorder | NullRecorder:
@@ -139,6 +144,7 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
         began = launched_at  # the kernel counts starts in ticks of 10 ms: no process is older than its parent
     if _Current.live is not None:
         if _Current.key == key:
+            _tell_more(said, facts)
             return _Current.live
         _Current.live.end("unknown")  # a restart inside the process: the hardware was kept
         identity = identity._replace(**{"released_between": False, **said})
@@ -159,12 +165,13 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
         "facts": identities.facts(os.environ) | facts["facts"],
         "labels": facts["labels"],
     }
-    recorder = Recorder(_spool(head, spool_dir), head["id"][:8], clock)
+    recorder = (_Current.make or Recorder)(_spool(head, spool_dir), head["id"][:8], clock)
     _Current.recorder, _Current.live, _Current.key = recorder, recorder, key
     if launched_at is not None and launched_at < began:
         recorder.span(LAUNCHER_START, launched_at, began)
-    if began < now:
-        recorder.span(PROCESS_IMPORT, began, now)
+    imported = _Current.imported_at if _Current.imported_at is not None else now
+    if began < imported:
+        recorder.span(PROCESS_IMPORT, began, imported)
     return recorder
 
 
@@ -172,6 +179,13 @@ def _launched(told: int | None, boot: str, anchor: int) -> int | None:
     """When the `ett-run` above began (wall ns); on this machine by monotonic time: clocks may be set meanwhile."""
     where, _, mono = os.environ.get("ETT_ATTEMPT_LAUNCHED_MONO", "").rpartition(":")
     return int(mono) + anchor if told is not None and boot and where == boot and mono.isdigit() else told
+
+
+def _tell_more(said: dict[str, Any], facts: dict[str, Any]) -> None:
+    """A second `start` of the same rank, after one that had only the environment to go by."""
+    more = {name: value for name, value in {**said, **facts}.items() if value and name not in WHO}
+    if _Current.live is not None and more:
+        _Current.live.tell(more)
 
 
 def _spool(head: dict[str, Any], spool_dir: str | os.PathLike[str] | None) -> Spool:

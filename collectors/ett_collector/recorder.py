@@ -6,7 +6,7 @@ of it was a wait is worked out by the agent (`agent/stopwatch.py`), what that me
 
 Rare facts are notes (`t`): `head`, `name` (what a number stands for), `attrs` (of a span), `phase` (a span that
 was measured elsewhere), `checkpoint`, `fault`, `end` (the trainer's word), `exit` (Python finalises without one)
-and `lost` (records that could not be written).
+and `lost` (records that could not be written); `told` (more of what the head says) and `notice` (for the agent's log).
 """
 
 from __future__ import annotations
@@ -118,6 +118,14 @@ class Recorder:
         """A span that was measured elsewhere, between two stamps (wall ns)."""
         span = f"{self._token}-{self._numbers()}"
         self._note({"t": "phase", "phase": name, "span": span, "start": start, "end": end})
+
+    def notice(self, hook: str, text: str) -> None:
+        """Something that the agent should log: a hook has failed (`ett_collector.hooks`)."""
+        self._note({"t": "notice", "hook": hook, "text": text[:500]})
+
+    def tell(self, facts: dict[str, Any]) -> None:
+        """What is known of job and attempt only now (fields of the head)."""
+        self._note({"t": "told", "facts": facts})
 
     def end(
         self, outcome: str = "completed", *, error: str | None = None, exit_code: int | None = None

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGINT")
 NOT_FOUND = 127
 BY_SIGNAL = 128
+BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hooks", "bootstrap")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,6 +58,10 @@ class Launch:
         environ["ETT_ATTEMPT_LAUNCHED_NS"] = str(began)
         boot = process.boot_id()
         environ["ETT_ATTEMPT_LAUNCHED_MONO"] = f"{boot}:{began - anchor}"
+        environ.setdefault("ETT_AUTO", "0" if options.no_auto else "1")
+        if environ["ETT_AUTO"] not in ("", "0"):
+            path = environ.get("PYTHONPATH")
+            environ["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP, path] if path else [BOOTSTRAP])
         stat = process.read_stat(os.getpid())
         head = {
             "t": "head",
@@ -140,6 +145,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--spool-dir", help="where records go (ETT_SPOOL_DIR)")
     parser.add_argument(
         "--hardware-kept", action="store_true", help="the hardware was kept since the last attempt"
+    )
+    parser.add_argument(
+        "--no-auto", action="store_true", help="record only what the trainer says itself (ETT_AUTO=0)"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command to run")
     return parser

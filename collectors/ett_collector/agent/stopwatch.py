@@ -162,7 +162,10 @@ class Stopwatch:
             if self.left is None and self.begun is None:
                 self.prepared = now
                 self._count_from(mono)
+        # what the end says goes before: a compilation turns out to have been in a cache
         fields = span["fields"]
+        if str(name) in self.names:
+            fields = {**fields, **self._fields(number, name, step)}
         start, end, jump = self._span(span["start"], now)
         record = {"t": "phase", **fields, "span": f"{self.token}-{number}", "start": start, "end": end}
         raised = self.names.get(str(why), {}).get("phase") if why else None

@@ -199,6 +199,23 @@ class Trace:
     def _on_fault(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
         return [{"type": "fault", "ts": record["at"], **_some(record, "kind", "code", "text")}]
 
+    def _on_told(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        told = record["facts"]
+        job = {**told.get("facts", {}), **_some(told, "labels")}
+        start = _some(told, "gpus", "world_size", "released_between")
+        at = told.get("allocated") or self.head["allocated"] or self.head["launched_at"] or self.head["began"]
+        events: list[dict[str, Any]] = [{"type": "job", **job}] if job else []
+        return (
+            [*events, {"type": "attempt_start", "ts": at, **start}]
+            if start or "allocated" in told
+            else events
+        )
+
+    def _on_notice(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
+        where = f"{self.head['job']} {self.head['attempt']} rank {self.head['rank']}"
+        log.warning("%s: hook %s: %s", where, record["hook"], record["text"])
+        return []
+
     def _on_end(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
         events = self.marks.close()
         events += [{"type": "phase_open", **_span(one)} for one in self._left_open() if not one.get("told")]

@@ -1,0 +1,49 @@
+"""The hooks as rows: which module each waits for, and the function that is given it.
+
+`ETT_AUTO_WITHOUT=compile,dataloader` leaves hooks out by name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ett_collector.hooks import session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_HERE = "ett_collector.hooks"
+# module -> (hook, which is the name of its file, function)
+HOOKS: dict[str, tuple[str, str]] = {
+    "torch.nn.modules.module": ("model_build", "watch_registrations"),
+    "torch.distributed.distributed_c10d": ("process_group", "watch_groups"),
+    "torch.distributed.utils": ("process_group", "watch_data_parallel"),
+    "torch._dynamo.callback": ("compile", "watch_compiles"),
+    "torch._inductor.codecache": ("compile", "watch_graphs"),
+    "torch._functorch._aot_autograd.autograd_cache": ("compile", "watch_keys"),
+    "torch.distributed.checkpoint.state_dict_saver": ("checkpoint", "watch_saves"),
+    "torch.distributed.checkpoint.state_dict_loader": ("checkpoint", "watch_loads"),
+    "torch.distributed.checkpoint.state_dict": ("optimizer", "watch_dry_steps"),
+    "torch.serialization": ("serialization", "watch_files"),
+    "torch.utils.data.dataloader": ("dataloader", "watch_loaders"),
+    "torch.optim.optimizer": ("optimizer", "watch_optimizers"),
+}
+
+
+def wanted() -> set[str]:
+    """The modules that have a hook."""
+    without = os.environ.get("ETT_AUTO_WITHOUT", "").replace(",", " ").split()
+    return {module for module, (hook, _) in HOOKS.items() if hook not in without}
+
+
+def apply(module: ModuleType) -> None:
+    """Apply the hook of a module that was just executed. Never raises."""
+    hook, function = HOOKS[module.__name__]
+    try:
+        name = f"{_HERE}.{hook}"
+        __import__(name)
+        getattr(sys.modules[name], function)(module)
+    except Exception as error:  # noqa: BLE001 - the hook alone fails
+        session.failed(hook, error)
