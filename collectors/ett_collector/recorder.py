@@ -244,7 +244,10 @@ class Recorder:
         raised = getattr(
             sys, "last_value", None
         )  # set by the interpreter for an exception that nobody caught
-        self._note({"t": "exit", "error": _text(raised) if raised is not None else None})
+        self._note_exit(None if raised is None else _text(raised), None)
+
+    def _note_exit(self, error: str | None, exit_code: int | None) -> None:
+        self._note({"t": "exit", "error": error, "exit_code": exit_code})
 
 
 def _text(error: BaseException) -> str:

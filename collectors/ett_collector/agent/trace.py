@@ -121,13 +121,16 @@ class Trace:
         at = max(at, self.newest)
         events = self.marks.close()
         for span in self._left_open():
-            event = {"type": "phase", **_span(span), "end": max(at, span["start"]), "aborted": True}
+            event: dict[str, Any] = {"type": "phase", **_span(span), "end": max(at, span["start"])}
+            if self.exiting is None or span["start"] < self.exiting["at"]:  # and no part of its proper end
+                event["aborted"] = True
             if inferred:
                 event["attrs"] = {**event.get("attrs", {}), "death": "inferred"}
             events.append(event)
         self.spans, self.begun, self.waiting = {}, None, None
         exiting = self.exiting or {}
-        self._finish({"at": at, "error": exiting.get("error"), "clean": self.exiting is not None, **status})
+        said = _some(exiting, "error", "exit_code")  # what it says itself, where nobody saw how it ended
+        self._finish({"at": at, "clean": self.exiting is not None, **said, **status})
         return [self._own(event) for event in events]
 
     def _finish(self, facts: dict[str, Any]) -> None:

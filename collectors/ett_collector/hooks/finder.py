@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 
 class Finder:
-    """Calls `loaded` with each module of `names` once it was executed."""
+    """Calls `loads` with each module of `names` before it is executed, and `loaded` with the answer once it was."""
 
-    def __init__(self, names: set[str], loaded: Callable[[ModuleType], object]) -> None:
+    def __init__(
+        self, names: set[str], loads: Callable[[str], Any], loaded: Callable[[ModuleType, Any], object]
+    ) -> None:
         self._names = names
+        self._loads = loads
         self._loaded = loaded
         self._asking: set[str] = set()  # another finder may ask all finders in its turn
 
@@ -28,7 +31,7 @@ class Finder:
         """Go before all others; what is loaded already is told at once."""
         sys.meta_path.insert(0, self)
         for name in self._names & sys.modules.keys():
-            self._loaded(sys.modules[name])
+            self._loaded(sys.modules[name], None)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -65,8 +68,9 @@ class Finder:
                 del loader.exec_module
             except AttributeError:
                 pass
+            found = self._loads(module.__name__)
             execute(module)
-            self._loaded(module)
+            self._loaded(module, found)
 
         try:  # noqa: SIM105
             loader.exec_module = execute_and_tell

@@ -11,6 +11,7 @@ from functools import partial
 
 from ett_collector.hooks import session, steps
 from ett_collector.hooks.around import opened, put
+from ett_collector.hooks.watched import TEARDOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def watch_groups(module: Any) -> None:
     """`torch.distributed.distributed_c10d`."""
     put(module, "init_process_group", HOOK, _init)
     put(module, "new_group", HOOK, lambda _: opened(session.live(), PHASE))
+    put(module, "destroy_process_group", HOOK, lambda _: opened(session.live(), TEARDOWN))
     for name in COLLECTIVES:
         if hasattr(module, name):
             put(module, name, HOOK, partial(_first, module, name))

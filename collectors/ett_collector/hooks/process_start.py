@@ -45,7 +45,7 @@ def begin() -> None:
         return
     _Process.is_watched = True
     _Current.make = _make
-    Finder(registry.wanted(), registry.apply).install()
+    Finder(registry.wanted(), registry.loads, registry.loaded).install()
     if "TORCHELASTIC_RUN_ID" in os.environ and "LOCAL_RANK" in os.environ and _job():
         start()
         recorder = session.live()

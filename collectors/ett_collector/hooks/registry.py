@@ -9,10 +9,13 @@ import os
 import sys
 
 from ett_collector.hooks import session
+from ett_collector.hooks.around import opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from ett_collector.hooks.around import Found
 
 _HERE = "ett_collector.hooks"
 # module -> (hook, which is the name of its file, function)
@@ -20,6 +23,7 @@ HOOKS: dict[str, tuple[str, str]] = {
     "torch.nn.modules.module": ("model_build", "watch_registrations"),
     "torch.distributed.distributed_c10d": ("process_group", "watch_groups"),
     "torch.distributed.utils": ("process_group", "watch_data_parallel"),
+    "torch._dynamo.trace_rules": ("untraced", "leave_out"),
     "torch._dynamo.callback": ("compile", "watch_compiles"),
     "torch._inductor.codecache": ("compile", "watch_graphs"),
     "torch._functorch._aot_autograd.autograd_cache": ("compile", "watch_keys"),
@@ -32,15 +36,36 @@ HOOKS: dict[str, tuple[str, str]] = {
 }
 
 
+# modules that are imported late and long, which is an import all the same
+LATE = {"torch._dynamo"}
+
+
 def wanted() -> set[str]:
     """The modules that have a hook."""
     without = os.environ.get("ETT_AUTO_WITHOUT", "").replace(",", " ").split()
-    return {module for module, (hook, _) in HOOKS.items() if hook not in without}
+    return LATE | {module for module, (hook, _) in HOOKS.items() if hook not in without}
 
 
-def apply(module: ModuleType) -> None:
-    """Apply the hook of a module that was just executed. Never raises."""
-    hook, function = HOOKS[module.__name__]
+def loads(name: str) -> Found | None:
+    """A module is about to be executed. Never raises."""
+    try:
+        if name in LATE:
+            return opened(session.live(), "process_import")
+    except Exception as error:  # noqa: BLE001 - the hook alone fails
+        session.failed("process_start", error)
+    return None
+
+
+def loaded(module: ModuleType, found: Found | None) -> None:
+    """It was executed: apply its hook. Never raises."""
+    if found is not None:
+        found[0].finish(found[1])
+    if module.__name__ in HOOKS:
+        apply(module, *HOOKS[module.__name__])
+
+
+def apply(module: ModuleType, hook: str, function: str) -> None:
+    """Apply one hook. Never raises."""
     try:
         name = f"{_HERE}.{hook}"
         __import__(name)

@@ -8,6 +8,7 @@ and imports the same framework, is never taken for a rank.
 from __future__ import annotations
 
 import os
+import sys
 from _thread import get_ident
 from time import time_ns
 
@@ -16,6 +17,7 @@ from ett_collector.current import _Current, start
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
     from ett_collector.hooks.watched import Watched
 
@@ -28,6 +30,8 @@ class _Session:
     told: set[str] = set()  # noqa: RUF012 - hooks
     built: tuple[int, int] | None = None  # first and last part of a model, wall ns
     when_built: Callable[[], object] | None = None
+    is_exit_watched = False
+    exit_code = 0
 
 
 def live() -> Watched | None:
@@ -78,6 +82,23 @@ def take_built() -> tuple[int, int] | None:
     if built is not None and _Session.when_built is not None:
         _Session.when_built()
     return built
+
+
+def watch_exit() -> None:
+    """Keep what the script exits with: at exit the interpreter does not tell any more."""
+    if not _Session.is_exit_watched:
+        _Session.is_exit_watched = True
+        sys.exit = _exit
+
+
+def exit_code() -> int:
+    """What `sys.exit` was given last, 0 where it was not called."""
+    return _Session.exit_code
+
+
+def _exit(status: object = None, /) -> NoReturn:
+    _Session.exit_code = status if isinstance(status, int) else int(status is not None)
+    raise SystemExit(status)
 
 
 def failed(hook: str, error: BaseException) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PROCESS_IMPORT = "process_import"
 MODEL_BUILD = "model_build"
+TEARDOWN = "drain_and_teardown"
 
 
 class Watched(Recorder):
@@ -58,6 +59,7 @@ class Watched(Recorder):
         self._seen: dict[int, tuple[int, str]] = {}  # spans of hooks that are open -> (thread, name)
         super().__init__(spool, token, clock)
         os.environ[session.MARK] = str(os.getpid())
+        session.watch_exit()
         for hook, text in session.take_notices():
             self.notice(hook, text)
 
@@ -223,3 +225,8 @@ class Watched(Recorder):
     def _at_exit(self) -> None:
         self.settle()
         super()._at_exit()
+
+    def _note_exit(self, error: str | None, exit_code: int | None) -> None:
+        """The script is over, and nobody said how: it ran to its end, or into `sys.exit`."""
+        super()._note_exit(error, session.exit_code() if error is None else exit_code)
+        super().open_phase(Phase(_nobody, (TEARDOWN, False, None)))  # until the process is gone
