@@ -75,6 +75,10 @@ bench: .venv-bench/bench.stamp ## speed against the closest peer, as ratios of o
 bench-recorder: .venv-bench/bench.stamp ## what recording costs a trainer, beside its peers
 	.venv-bench/bin/python tests/bench/recorder.py
 
+.PHONY: bench-slowdown
+bench-slowdown: .venv-torch/torch.stamp ## a real PyTorch loop under ett-run beside the same without it
+	.venv-torch/bin/python tests/bench/slowdown.py
+
 .PHONY: bench-agent
 bench-agent: .venv-bench/bench.stamp ## what an agent with 8 ranks costs its node
 	.venv-bench/bin/python -m tests.bench.agent

@@ -133,8 +133,9 @@ def test_readme_has_every_setting() -> None:
     inner = {
         "ETT_ATTEMPT_LAUNCHED_NS",
         "ETT_ATTEMPT_LAUNCHED_MONO",
+        "ETT_AUTO_PID",
         "ETT_BY",
-    }  # told by ett-run to its child; the wheel of another process
+    }  # told by ett-run to its child, by a rank to its own; the wheel of another process
     names = re.compile(r"\bETT_[A-Z_]+\b")
     read = set(OPTIONS)
     for path in COLLECTORS.rglob("*.py"):

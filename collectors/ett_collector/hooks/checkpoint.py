@@ -7,6 +7,7 @@ coordinator (rank 0) tells: a save that has returned, an upload that is complete
 
 from __future__ import annotations
 
+import sys
 from functools import wraps
 
 from ett_collector.hooks import resume, session, steps
@@ -96,8 +97,7 @@ def _loaded(recorder: Watched, arguments: Arguments, _result: object) -> None:
 
 
 def _commit(recorder: Watched, step: int | None, mode: str) -> None:
-    from torch import distributed  # type: ignore[import-not-found] # noqa: PLC0415 - is loaded
-
+    distributed: Any = sys.modules["torch.distributed"]
     alone = not distributed.is_available() or not distributed.is_initialized()
     if step is not None and (alone or distributed.get_rank() == 0):
         recorder.committed(step, mode)

@@ -36,8 +36,8 @@ HOOKS: dict[str, tuple[str, str]] = {
 }
 
 
-# modules that are imported late and long, which is an import all the same
-LATE = {"torch._dynamo"}
+# what an optimizer and torch.compile import when they are first used, for seconds
+LATE = {"torch._dynamo", "torch._dynamo.repro.after_dynamo", "torch._inductor.compile_fx"}
 
 
 def wanted() -> set[str]:
@@ -49,8 +49,9 @@ def wanted() -> set[str]:
 def loads(name: str) -> Found | None:
     """A module is about to be executed. Never raises."""
     try:
-        if name in LATE:
-            return opened(session.live(), "process_import")
+        recorder = session.live() if name in LATE else None
+        if recorder is not None and not recorder.is_inside():
+            return opened(recorder, "process_import")
     except Exception as error:  # noqa: BLE001 - the hook alone fails
         session.failed("process_start", error)
     return None

@@ -141,6 +141,10 @@ class Watched(Recorder):
             self._seen[opened[0]] = seen
         return opened
 
+    def is_inside(self) -> bool:
+        """Whether a span of a hook is open."""
+        return bool(self._seen)
+
     def finish(
         self,
         opened: Opened,

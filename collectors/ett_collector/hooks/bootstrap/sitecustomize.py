@@ -4,6 +4,8 @@ The interpreter may be another one than that of `ett-run`, without this package 
 loaded from where this file is, or nothing happens. A `sitecustomize` that this one hides is run after it.
 """  # noqa: INP001 - found by its name, on a path of its own
 
+from __future__ import annotations
+
 import os
 import sys
 
