@@ -58,7 +58,8 @@ class Launch:
         environ["ETT_ATTEMPT_LAUNCHED_NS"] = str(began)
         boot = process.boot_id()
         environ["ETT_ATTEMPT_LAUNCHED_MONO"] = f"{boot}:{began - anchor}"
-        environ.setdefault("ETT_AUTO", "0" if options.no_auto else "1")
+        environ.pop("ETT_AUTO_PID", None)  # of a rank that runs this
+        environ["ETT_AUTO"] = "0" if options.no_auto else environ.get("ETT_AUTO", "1")
         if environ["ETT_AUTO"] not in ("", "0"):
             path = environ.get("PYTHONPATH")
             environ["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP, path] if path else [BOOTSTRAP])

@@ -2,7 +2,7 @@
 
 What an `async_save` does before it returns blocks, and so does a wait for its result; the rest is
 `checkpoint_save_async`, beside the steps. A checkpoint is committed when all ranks have written, which the
-coordinator (rank 0) tells: a save that has returned, an upload that is complete.
+coordinator (rank 0 of its group) tells: a save that has returned, an upload that is complete.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _save(_: Arguments) -> Found | None:
 
 
 def _saved(recorder: Watched, arguments: Arguments, _result: object) -> None:
-    _commit(recorder, _step(arguments), "sync")
+    _commit(recorder, arguments, _step(arguments), "sync")
 
 
 def _saving(recorder: Watched, arguments: Arguments, result: Any) -> None:
@@ -60,7 +60,7 @@ def _saving(recorder: Watched, arguments: Arguments, result: Any) -> None:
             if span is not None:
                 recorder.finish(span, raised=error)
             if error is None:
-                _commit(recorder, step, "async")
+                _commit(recorder, arguments, step, "async")
         except Exception as wrong:  # noqa: BLE001 - the hook alone fails
             session.failed(HOOK, wrong)
 
@@ -96,10 +96,11 @@ def _loaded(recorder: Watched, arguments: Arguments, _result: object) -> None:
         recorder.resumed(step)
 
 
-def _commit(recorder: Watched, step: int | None, mode: str) -> None:
+def _commit(recorder: Watched, arguments: Arguments, step: int | None, mode: str) -> None:
+    group = arguments[1].get("process_group")
     distributed: Any = sys.modules["torch.distributed"]
     alone = not distributed.is_available() or not distributed.is_initialized()
-    if step is not None and (alone or distributed.get_rank() == 0):
+    if step is not None and (alone or distributed.get_rank(group) == 0):
         recorder.committed(step, mode)
 
 

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 
 class Finder:
-    """Calls `loads` with each module of `names` before it is executed, and `loaded` with the answer once it was."""
+    """Calls `loads` with each of `names` before it is executed, and `loaded` with module and answer afterwards.
+
+    The module is None where its execution has failed. Neither may raise.
+    """
 
     def __init__(
-        self, names: set[str], loads: Callable[[str], Any], loaded: Callable[[ModuleType, Any], object]
+        self, names: set[str], loads: Callable[[str], Any], loaded: Callable[[ModuleType | None, Any], object]
     ) -> None:
         self._names = names
         self._loads = loads
@@ -69,7 +72,11 @@ class Finder:
             except AttributeError:
                 pass
             found = self._loads(module.__name__)
-            execute(module)
+            try:
+                execute(module)
+            except BaseException:
+                self._loaded(None, found)
+                raise
             self._loaded(module, found)
 
         try:  # noqa: SIM105

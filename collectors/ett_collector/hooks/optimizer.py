@@ -22,10 +22,15 @@ HOOK = "optimizer"
 IDLE_STEPS = 100  # of others, after which a leader leads no more
 
 
+def _nothing() -> None:
+    """No optimizer."""
+
+
 class _Lead:
-    leader: Any = staticmethod(lambda: None)
+    leader: Any = staticmethod(_nothing)
     idle = 0
     is_dry = False  # steps that only make an optimizer's state
+    dry: Any = staticmethod(_nothing)  # the optimizer whose own count has one of them
 
 
 def watch_optimizers(module: Any) -> None:
@@ -71,6 +76,7 @@ def watch_dry_steps(module: Any) -> None:
 
 def _loads(state: Any) -> None:
     recorder = session.live()
+    _Lead.dry = _nothing
     found = resume.loaded_optimizer(state) if isinstance(state, dict) else None
     if recorder is not None and found:
         recorder.resumed(found)
@@ -87,6 +93,7 @@ def _begins(optimizer: Any, _args: object, _options: object) -> None:
 def _ends(optimizer: Any, _args: object, _options: object) -> None:
     try:
         if _Lead.is_dry:
+            _Lead.dry = ref(optimizer)
             return
         if _Lead.leader() is not optimizer:
             _Lead.idle += 1
@@ -101,6 +108,6 @@ def _ends(optimizer: Any, _args: object, _options: object) -> None:
                 return
         recorder.thread = get_ident()
         evaluation.end(recorder)
-        steps.complete(recorder, optimizer)
+        steps.complete(recorder, optimizer, dry=int(_Lead.dry() is optimizer))
     except Exception as error:  # noqa: BLE001
         session.failed(HOOK, error)

@@ -57,11 +57,11 @@ def loads(name: str) -> Found | None:
     return None
 
 
-def loaded(module: ModuleType, found: Found | None) -> None:
-    """It was executed: apply its hook. Never raises."""
+def loaded(module: ModuleType | None, found: Found | None) -> None:
+    """It was executed, None if in vain: apply its hook. Never raises."""
     if found is not None:
         found[0].finish(found[1])
-    if module.__name__ in HOOKS:
+    if module is not None and module.__name__ in HOOKS:
         apply(module, *HOOKS[module.__name__])
 
 

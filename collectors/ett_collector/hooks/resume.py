@@ -22,14 +22,22 @@ LOOKED_AT = 16  # parameters whose state is looked at
 
 
 class _Loaded:
-    step: int | None = None
-    by_optimizer = False
+    told: int | None = None  # by the checkpoint
+    counted: int | None = None  # by the optimizer
     is_resumed = False
 
 
-def step() -> int | None:
-    """The last step that the loaded state holds, None where nothing says so."""
-    return _Loaded.step
+def step(counted: int | None = None) -> int | None:
+    """The last step that the loaded state holds, None where nothing says so. `counted`: by the optimizer itself.
+
+    Its own count goes first, because an entry may be called `step` and count something else. Where the two differ
+    by one it is the entry: making an optimizer's state for a distributed checkpoint takes a step.
+    """
+    counted = _Loaded.counted if counted is None else counted
+    told = _Loaded.told
+    if counted is None or (told is not None and abs(told - counted) == 1):
+        return told
+    return counted
 
 
 def is_resumed() -> bool:
@@ -38,34 +46,33 @@ def is_resumed() -> bool:
 
 
 def loaded_optimizer(state: Mapping[str, Any]) -> int | None:
-    """The state of an optimizer is being loaded; its step."""
+    """The state of an optimizer is being loaded; the step that is known by now."""
     found = steps_of(state.get("state", {}).values(), waits=True)
-    if state.get("state"):
-        _Loaded.is_resumed = True
+    _Loaded.is_resumed = _Loaded.is_resumed or bool(state.get("state"))
     if found:
-        _Loaded.step, _Loaded.by_optimizer = found, True
-    return found
+        _Loaded.counted = found
+    return step()
 
 
 def loaded_checkpoint(content: Mapping[Any, Any], path: object) -> int | None:
-    """A checkpoint was loaded: its step by an entry, else by its path; of pretrained weights there is none."""
+    """A checkpoint was loaded; the step that is known by now. Pretrained weights alone are of no step."""
     found = entry(content)
     has_optimizer = any(is_optimizer(one) for one in (content, *content.values()))
     has_optimizer = has_optimizer or any("optim" in str(key).lower() for key in content)
     if found is None and has_optimizer:
         found = number_in(path)
-    if found is not None and not _Loaded.by_optimizer:
-        _Loaded.step = found
+    if found is not None:
+        _Loaded.told = found
     _Loaded.is_resumed = _Loaded.is_resumed or has_optimizer or found is not None
-    return found
+    return step()
 
 
 def loaded_from(path: object) -> int | None:
     """The step of a distributed checkpoint that tells none, by its path."""
     found = number_in(path)
-    if found is not None and not _Loaded.by_optimizer:
-        _Loaded.step, _Loaded.is_resumed = found, True
-    return found
+    if found is not None:
+        _Loaded.told, _Loaded.is_resumed = found, True
+    return step()
 
 
 def is_optimizer(value: object) -> bool:

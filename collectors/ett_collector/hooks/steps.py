@@ -38,7 +38,8 @@ def have_begun() -> bool:
 
 def last() -> int | None:
     """The newest complete step of the job, None where it is not known."""
-    return _Steps.last
+    recorder = session.live()
+    return recorder.newest if recorder is not None and recorder.says_steps else _Steps.last
 
 
 def expected(recorder: Watched) -> int | None:
@@ -49,8 +50,8 @@ def expected(recorder: Watched) -> int | None:
     return before + 1
 
 
-def complete(recorder: Watched, optimizer: Any) -> None:
-    """A step of the leading optimizer is complete."""
+def complete(recorder: Watched, optimizer: Any, dry: int = 0) -> None:
+    """A step of the leading optimizer is complete. `dry`: steps in its own count that were none."""
     _Steps.done += 1
     if recorder.says_steps or _Steps.lost:
         return
@@ -58,13 +59,11 @@ def complete(recorder: Watched, optimizer: Any) -> None:
         _Steps.last += 1
         recorder.count(_Steps.last)
         return
-    told = resume.steps_of(optimizer.state.values()) if recorder.loaded is None else None
-    if told is not None:
-        if told > 1:
-            recorder.resumed(told - 1)
-        _Steps.last = told
-    else:
-        _Steps.last = expected(recorder)
+    counted = resume.steps_of(optimizer.state.values()) if recorder.loaded is None else None
+    before = None if counted is None else resume.step(max(0, counted - 1 - dry))
+    if before:
+        recorder.resumed(before)
+    _Steps.last = expected(recorder) if before is None else before + 1
     if _Steps.last is None:
         _Steps.lost = True
         session.tell("steps", "which step was loaded is not known, so none is counted: call ett.step(n)")

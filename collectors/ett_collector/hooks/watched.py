@@ -31,7 +31,7 @@ TEARDOWN = "drain_and_teardown"
 
 
 class Watched(Recorder):
-    """`says_*` is whether the trainer speaks for itself; `loaded` the step that it says it has loaded."""
+    """`says_*` is whether the trainer speaks for itself; `loaded` and `newest` are steps that it says it has done."""
 
     __slots__ = (
         "_held",
@@ -41,6 +41,7 @@ class Watched(Recorder):
         "_told",
         "is_settled",
         "loaded",
+        "newest",
         "says_saves",
         "says_steps",
         "says_waits",
@@ -50,6 +51,7 @@ class Watched(Recorder):
     def __init__(self, spool: Spool, token: str, clock: Clock) -> None:
         self.says_steps = self.says_waits = self.says_saves = False
         self.loaded: int | None = None
+        self.newest: int | None = None
         self.thread = get_ident()  # that trains
         self.is_settled = False  # whether nothing was put off
         self._held: tuple[int, int] | None = None  # mono and number of the first step
@@ -68,6 +70,7 @@ class Watched(Recorder):
         if not self.says_steps:
             self.says_steps, self._held = True, None
             self.settle()
+        self.newest = n
         super().step(n, samples)
 
     def step_begin(self, n: int, samples: int | None = None) -> None:
@@ -127,13 +130,14 @@ class Watched(Recorder):
 
         `anywhere`: the thread that trains waits for this one.
         """
-        self.settle()
+        if get_ident() == self.thread:
+            self.settle()
+        elif not (anywhere or overlapped):
+            return None
         phase = Phase(_nobody, (name, overlapped, None), step, attrs)
         if overlapped:
             return super().open_phase(phase)
         seen = (self.thread, name)
-        if not anywhere and get_ident() != self.thread:
-            return None
         if seen in self._seen.values() or self.thread in self._told.values():
             return None
         opened = super().open_phase(phase)
@@ -164,8 +168,8 @@ class Watched(Recorder):
 
     def measured(self, name: str, start: int, end: int) -> None:
         """A hook knows only now what a time was (wall ns)."""
-        self.settle()
         if get_ident() == self.thread and self.thread not in self._told.values():
+            self.settle()
             self.span(name, start, end)
 
     def wait_begins(self) -> int:
@@ -191,8 +195,9 @@ class Watched(Recorder):
         super().step_begin(n)
 
     def committed(self, step: int, mode: str) -> None:
-        """A hook saw a checkpoint become durable."""
-        self.settle()
+        """A hook saw a checkpoint become durable, in any thread."""
+        if get_ident() == self.thread:
+            self.settle()
         if not self.says_saves:
             super().checkpoint_committed(step, mode=mode)
 
