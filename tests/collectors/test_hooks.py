@@ -120,10 +120,11 @@ def test_a_hook_that_fails_is_told_to_the_agent_alone(bench: Bench, tmp_path: Pa
     assert "Optimizer object" in python(bench, code, folder, **RANK)
     until(lambda: bench.receiver.of("attempt_end"))
     errors = bench.stop(agent)
+    where = "j a rank 0: hook"
     assert 1 == errors.count(
-        "j a rank 0: hook optimizer: AttributeError: module 'torch.optim.optimizer' has no"
+        f"{where} optimizer: torch.optim.optimizer has no register_optimizer_step_pre_hook"
     )
-    assert 1 == errors.count("hook serialization: AttributeError")
+    assert 1 == errors.count(f"{where} serialization: torch.serialization has no save")
 
 
 def test_a_worker_of_torchrun_is_recorded_from_its_start(bench: Bench) -> None:

@@ -71,5 +71,7 @@ def apply(module: ModuleType, hook: str, function: str) -> None:
         name = f"{_HERE}.{hook}"
         __import__(name)
         getattr(sys.modules[name], function)(module)
+    except AttributeError as error:  # whose text, this early, would speak of a circular import
+        session.tell(hook, f"{module.__name__} has no {error.name}: another version?")
     except Exception as error:  # noqa: BLE001 - the hook alone fails
         session.failed(hook, error)
