@@ -169,7 +169,7 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
     _Current.recorder, _Current.live, _Current.key = recorder, recorder, key
     if launched_at is not None and launched_at < began:
         recorder.span(LAUNCHER_START, launched_at, began)
-    imported = _Current.imported_at if _Current.imported_at is not None else now
+    imported = now if _Current.imported_at is None else _Current.imported_at + clock.anchor
     if began < imported:
         recorder.span(PROCESS_IMPORT, began, imported)
     return recorder

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import wraps
-from time import monotonic_ns, time_ns
+from time import monotonic_ns
 
 from ett_collector.hooks import resume, session, steps
 from ett_collector.hooks.checkpoint import BLOCKS, LOADS
@@ -61,11 +61,11 @@ def _loading(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def load(*args: Any, **options: Any) -> Any:
         recorder = _recorder(sys._getframe(1).f_globals)  # noqa: SLF001
-        wall, mono = time_ns(), monotonic_ns()
+        start = monotonic_ns()
         result = function(*args, **options)
         if recorder is not None:
             try:
-                _loaded(recorder, (wall, monotonic_ns() - mono), result, _file(args, options))
+                _loaded(recorder, (start, monotonic_ns()), result, _file(args, options))
             except Exception as error:  # noqa: BLE001
                 session.failed(HOOK, error)
         return result
@@ -95,8 +95,7 @@ def _saved(recorder: Watched, args: tuple[Any, ...], options: dict[str, Any]) ->
 def _loaded(recorder: Watched, took: tuple[int, int], result: object, path: object) -> None:
     if not isinstance(result, dict) or not resume.is_checkpoint(result):
         return
-    start, length = took
-    recorder.measured(LOADS, start, start + length)
+    recorder.measured(LOADS, *took)
     step = resume.loaded_checkpoint(result, path)
     if step is not None:
         recorder.resumed(step)

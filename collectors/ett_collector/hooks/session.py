@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from _thread import get_ident
-from time import time_ns
+from time import monotonic_ns
 
 from ett_collector.current import _Current, start
 
@@ -28,7 +28,7 @@ MARK = "ETT_AUTO_PID"
 class _Session:
     notices: list[tuple[str, str]] = []  # noqa: RUF012 - from before there was a recorder
     told: set[str] = set()  # noqa: RUF012 - hooks
-    built: tuple[int, int] | None = None  # first and last part of a model, wall ns
+    built: tuple[int, int] | None = None  # first and last part of a model, monotonic ns
     when_built: Callable[[], object] | None = None
     is_exit_watched = False
     exit_code = 0
@@ -61,7 +61,7 @@ def is_free() -> bool:
 
 def part_of_model() -> None:
     """A module was put into another one."""
-    now = time_ns()
+    now = monotonic_ns()
     recorder = live()
     if recorder is not None:
         recorder.imported()
@@ -77,7 +77,7 @@ def when_built(function: Callable[[], object]) -> None:
 
 
 def take_built() -> tuple[int, int] | None:
-    """When the first and the last part of a model was put in place (wall ns), if it was; asked once."""
+    """When the first and the last part of a model was put in place (monotonic ns), if it was; asked once."""
     built, _Session.built = _Session.built, None
     if built is not None and _Session.when_built is not None:
         _Session.when_built()

@@ -167,10 +167,10 @@ class Watched(Recorder):
         super().close_phase(opened, None if raised is None else type(raised).__name__)
 
     def measured(self, name: str, start: int, end: int) -> None:
-        """A hook knows only now what a time was (wall ns)."""
+        """A hook knows only now what a time was (monotonic ns)."""
         if get_ident() == self.thread and self.thread not in self._told.values():
             self.settle()
-            self.span(name, start, end)
+            self.span(name, start + self._clock.anchor, end + self._clock.anchor)
 
     def wait_begins(self) -> int:
         """A hook sees a wait for input begin; `close_wait` takes the answer."""
@@ -229,7 +229,7 @@ class Watched(Recorder):
         self.imported()
         built = session.take_built()
         if built is not None:
-            self.span(MODEL_BUILD, *built)
+            self.measured(MODEL_BUILD, *built)
 
     def _at_exit(self) -> None:
         self.settle()
