@@ -2,6 +2,7 @@
 
 It gives the children one job and attempt name, notes when the run began and how it ended (exit code or
 signal), passes signals on, and ends with the status of the command. It never keeps the command from running.
+Each Python below it has hooks on its imports (`ett_collector.hooks`), unless `--no-auto` or `ETT_AUTO=0` says no.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ def _status(code: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ett-run",
-        description="Run a training command and keep how it began and ended for the books.",
+        description="Run a training command and keep how it began and ended for the books; "
+        "a PyTorch trainer is recorded without a line in it.",
         epilog="On several nodes without Slurm give the same --job and --attempt everywhere.",
     )
     parser.add_argument("--job", help="the job's name, stable over restarts (ETT_JOB)")
