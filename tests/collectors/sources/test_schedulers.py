@@ -68,6 +68,7 @@ def test_labels_of_slurm() -> None:
     )
     assert {"slurm.job_id": "8812", "slurm.partition": "h100"} == parse_context(environ)
     assert {} == parse_context({"SLURM_JOB_PARTITION": "h100"})
+    assert {} == parse_context({"SLURM_JOB_ID": "--help"})
 
 
 def test_slurm_says_how_it_ended(bench: Bench) -> None:

@@ -60,7 +60,8 @@ class Allocation:
 
 def parse_context(environ: Mapping[str, str]) -> dict[str, str]:
     """The labels that the environment of a trainer gives; none outside of Slurm."""
-    if not environ.get("SLURM_JOB_ID"):
+    number = environ.get("SLURM_JOB_ID", "")
+    if not (number.isascii() and number.isdigit()):  # it becomes an argument of scontrol's
         return {}
     return {label: environ[name] for name, label in LABELS.items() if environ.get(name)}
 
