@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ett_collector.agent.attempts import Attempt
 from ett_collector.agent.outbox import Outbox
 from ett_collector.slots import COMMIT, SLOT, WORDS
 from tests.faults.server import wait_until
@@ -214,7 +215,8 @@ class Node:
             shutil.copyfile(path, twin.spool / path.name)
         before, after = Outbox(str(self.state)), Outbox(str(twin.state))
         told = {name: value for name, value in before.state["agent"].items() if name == "clock"}
-        after.commit([], {"agent": told}, None)
+        since = Attempt("long", "ago", ended=True, ends=[{"at": 0}])  # else the clock begins anew
+        after.commit([], {"agent": told, "attempts": {"long\nago": since.to_json()}}, None)
         before.close()
         after.close()
         return twin

@@ -159,6 +159,7 @@ def run(seed: int, seconds: float) -> None:
         node.start_agent()
         wait_until(lambda: net.connections)
         node.launch()
+        wait_until(lambda: server.ask("SELECT 1 FROM attempts"))
         chaos = Chaos(node, net, served, server, chance)
         try:
             chaos.rage(seconds)

@@ -10,9 +10,11 @@ import pytest
 
 from ett_collector.agent import tail
 from ett_collector.agent import trainers as trainers_module
+from ett_collector.agent.attempts import Attempt
 from ett_collector.agent.config import AgentConfig
 from ett_collector.agent.pending import Pending
 from ett_collector.agent.trainers import Trainers
+from ett_collector.process import boot_id
 from ett_collector.slots import SLOT
 
 if TYPE_CHECKING:
@@ -36,6 +38,16 @@ for n in range(300):
     with ett.phase("evaluation"): pass
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_the_clock_begins_anew_where_nobody_is() -> None:
+    """A wall clock that was wrong when the agent first ran does not count until the next boot."""
+    config = AgentConfig.from_args([], os.environ)
+    old = {"boot": boot_id(), "anchor": 7}
+    attempt = Attempt("j", "a", ended=True, ends=[{"at": 0}]).to_json()
+    assert 7 != Trainers(config, {"agent": {"clock": old}}, Pending()).clock.anchor
+    kept = Trainers(config, {"agent": {"clock": old}, "attempts": {"j\na": attempt}}, Pending())
+    assert 7 == kept.clock.anchor
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -113,7 +113,9 @@ def test_broken_compression_is_refused(service: Service, content: bytes) -> None
 
 def test_what_is_not_spoken_is_told(service: Service) -> None:
     assert (415, "unsupported") == refused(post(service, b"a,b", content_type="text/csv"))
-    assert (415, "unsupported") == refused(post(service, b"x", content_encoding="br"))
+    answer = post(service, b"x", content_encoding="br")
+    assert (415, "unsupported") == refused(answer)
+    assert "gzip, zstd, ett-zlib" == answer.headers["accept-encoding"]
 
 
 def test_too_much_is_refused(service: Service) -> None:

@@ -3,7 +3,8 @@
 Where the wall clock is set (by NTP after the boot, by hand), stamps from before and after it do not go together, and
 an offset against the service that was measured before it is wrong for what is stamped after it. So the agent sends no
 stamps of the wall clock: all processes of a node stamp monotonic time (`slots.py`), and the agent adds the anchor that
-it found when it first ran on this boot, kept with its state. The offset is measured of the same clock.
+it found when it first ran on this boot (or began again while no trainer was here), kept with its state. The offset is
+measured of the same clock.
 """
 
 from __future__ import annotations

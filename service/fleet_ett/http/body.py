@@ -196,6 +196,7 @@ def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"a body holds at most {limit} bytes, unpacked")
 
 
+ENCODINGS = f"gzip, zstd, {CODING}"
 _UNPACKERS: dict[str, Callable[[bytes, int], bytes]] = {
     "identity": _as_it_is,
     "gzip": _gunzip,

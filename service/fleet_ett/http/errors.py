@@ -17,7 +17,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from fleet_ett.errors import EttError, Unavailable
+from fleet_ett.errors import EttError, Unavailable, Unsupported
+from fleet_ett.http.body import ENCODINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,6 +109,8 @@ def told(error: EttError) -> Response:
     headers: dict[str, str] = {}
     if isinstance(error, Unavailable):
         headers["Retry-After"] = str(error.retry_after_s)
+    elif isinstance(error, Unsupported):
+        headers["Accept-Encoding"] = ENCODINGS  # RFC 9110, 15.5.16
     elif error.code in CHALLENGES:
         headers["WWW-Authenticate"] = f'Bearer realm="fleet-ett", error="{CHALLENGES[error.code]}"'
     return problem(STATUS[error.code], error.message, code=error.code, headers=headers)
