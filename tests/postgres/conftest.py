@@ -17,7 +17,8 @@ TABLES = (
     "jobs, attempts, attempt_nodes, sources, nodes, events, job_facts, marks, ledger, segments, held_up, work,"
     " incidents, counters, counter_totals, counter_deltas, tenants, quarantine, ingest_counts, owners, retention,"
     " ledger_deltas, fleet_hours,"
-    " fleet_days, tenant_days, ledger_days, job_hours, job_days, team_hours, team_days"
+    " fleet_days, tenant_days, ledger_days, job_hours, job_days, team_hours, team_days,"
+    " ledger_lives, job_lives, weight_hours, weight_days"
 )
 
 

@@ -29,11 +29,14 @@ SUMS = (
     "fleet_days",
     "tenant_days",
     "ledger_days",
+    "ledger_lives",
+    "job_lives",
     "job_hours",
     "job_days",
     "team_hours",
     "team_days",
 )
+WEIGHTS = ("weight_hours", "weight_days")
 
 
 def book(engine: Engine, now: int) -> None:
@@ -47,7 +50,7 @@ def differences(engine: Engine) -> list[str]:
 
 
 def everything(rows: Rows) -> dict[str, list[tuple[Any, ...]]]:
-    return {table: sorted(rows(f"SELECT * FROM {table}"), key=repr) for table in SUMS}
+    return {table: sorted(rows(f"SELECT * FROM {table}"), key=repr) for table in (*SUMS, *WEIGHTS)}
 
 
 def test_every_booking_is_in_the_sums(store: PostgresStore, engine: Engine, rows: Rows) -> None:
@@ -110,15 +113,17 @@ def test_many_fold_and_book_at_once(store: PostgresStore, engine: Engine) -> Non
     assert [] == differences(engine)
 
 
-@pytest.mark.parametrize("table", SUMS)
-def test_a_difference_is_found(store: PostgresStore, engine: Engine, table: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "column"), [*((one, "gpu_ns") for one in SUMS), *((one, "ratios") for one in WEIGHTS)]
+)
+def test_a_difference_is_found(store: PostgresStore, engine: Engine, table: str, column: str) -> None:
     agent = Agent()
     crashed_and_resumed(agent, "j", T0)
     agent.hand_in(store, now=T0)
     book(engine, T0 + 24 * HOUR)
     rollups.fold(engine)
     with engine.begin() as conn:
-        conn.exec_driver_sql(f"UPDATE {table} SET gpu_ns = gpu_ns + 1")
+        conn.exec_driver_sql(f"UPDATE {table} SET {column} = {column} + 1")
     (told,) = differences(engine)
     assert told.startswith(f"{table}: ")
     assert told.endswith(" rows differ from the ledger")

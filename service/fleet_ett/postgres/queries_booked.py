@@ -8,14 +8,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Subquery, func, select, union_all
+from sqlalchemy import ColumnElement, Select, Subquery, func, select, union_all
 
-from fleet_ett.postgres.queries_windows import Pieces, between
-from fleet_ett.postgres.tables import incidents, jobs, ledger, ledger_days, ledger_deltas
+from fleet_ett.postgres.queries_windows import Lives, Pieces, between
+from fleet_ett.postgres.tables import incidents, jobs, ledger, ledger_days, ledger_deltas, ledger_lives
 from fleet_ett.reads import DAY_NS, HOUR_NS, WEEK_NS, WEEK_SHIFT_NS, Window
 
 if TYPE_CHECKING:
-    from sqlalchemy import CTE
+    from sqlalchemy import CTE, Table
 
     from fleet_ett.reads import Filters
 
@@ -71,16 +71,21 @@ def _that_booked(filters: Filters, window: Window, names: tuple[str, ...], *, on
     """The ids of jobs with such a cell in an hour that the window touches."""
     low = None if window.start is None else window.start // HOUR_NS * HOUR_NS
     high = None if window.end is None else -(-window.end // HOUR_NS) * HOUR_NS
-    pieces = Pieces.of(Window(low, high))
-    parts = []
-    for table, where in (
-        *((ledger_days, span.holds(ledger_days.c.day_ns)) for span in pieces.days),
-        *((ledger, span.holds(ledger.c.hour_ns)) for span in pieces.hours),
-        (ledger_deltas, pieces.late(hours=False)),
-    ):
+    pieces, lives = Pieces.of(Window(low, high)), Lives.of(window)
+
+    def booked(table: Table) -> Select[Any]:
         lost = [table.c.heading != "productive"] if only_lost else []
         chosen = [table.c[name].in_(getattr(filters, name)) for name in names]
-        parts.append(select(table.c.job_id, table.c.wall_ns).where(*where, *chosen, *lost))
+        return select(table.c.job_id, table.c.wall_ns).where(*chosen, *lost)
+
+    parts = [lives.only_whole(booked(ledger_lives), ledger_lives)] if lives.used else []
+    if not lives.are_all:
+        for table, spans, moment in (
+            (ledger_days, pieces.days, ledger_days.c.day_ns),
+            (ledger, pieces.hours, ledger.c.hour_ns),
+        ):
+            parts += [lives.only_cut(booked(table).where(*span.holds(moment)), table) for span in spans]
+    parts.append(lives.late(booked(ledger_deltas), pieces.late(hours=False)))
     found = union_all(*parts).subquery("found")
     grouped = select(found.c.job_id).group_by(found.c.job_id).having(func.sum(found.c.wall_ns) > 0)
     return grouped.cte(f"that_booked_{'_'.join(names)}_{only_lost:d}")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
-    Float,
     Numeric,
     Select,
     and_,
@@ -29,7 +28,8 @@ from fleet_ett.postgres.queries_booked import (
     total,
 )
 from fleet_ett.postgres.queries_pages import of_page
-from fleet_ett.postgres.queries_sums import cells, job_sums, pieces_of, whole_periods
+from fleet_ett.postgres.queries_sums import TIMES, cells, job_sums, lives_of, pieces_of
+from fleet_ett.postgres.queries_weights import weights as weights_of
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import incidents, jobs, owners
 from fleet_ett.reads import DIRECT_BY, INDUCED_BY
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from fleet_ett.postgres.queries_windows import Pieces
     from fleet_ett.reads import Page, Row, Scope
 
-TIMES = ("hour", "day", "week")
-# Ratios are added up as integers of this unit: their sum is the same in any order, and on any number of servers.
-FINE = 2.0**60
 DIRECT = ("direct_ns", "direct_gpu_ns", "direct_settled_ns", "direct_settled_gpu_ns")
 INDUCED = ("induced_ns", "induced_gpu_ns", "incidents")
 COST = ("stall_ns", "gap_ns", "restart_ns", "replay_ns")
@@ -65,7 +62,7 @@ def sum_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> li
 def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
     pieces = pieces_of(scope, by)
     booked = _by_heading(scope, by, pieces)
-    sums, headings, weights = _sums(booked, by), _headings_by_group(booked, by), _weights(scope, by, pieces)
+    sums, headings, weights = _sums(booked, by), _headings_by_group(booked, by), weights_of(scope, by, pieces)
     same, of_group = (
         and_(true(), *(sums.c[name] == part.c[name] for name in by)) for part in (headings, weights)
     )
@@ -171,35 +168,6 @@ def _sums(booked: FromClause, by: Sequence[str]) -> Subquery:
     return query.group_by(*keys).subquery("sums") if by else query.subquery("sums")
 
 
-def _weights(scope: Scope, by: Sequence[str], pieces: Pieces) -> Subquery:
-    """How many jobs held something, and the mean of their ratios, by group."""
-    whole = whole_periods(pieces, by)
-    rest = job_sums(pieces, without=whole)
-    passing = job_passes(scope.filters, scope.window)
-    parts = []
-    for rows in (rest,) if whole is None else (rest, whole.rows):
-        one = select(*_dimensions(rows, by), rows.c.job_id, rows.c.wall_ns, rows.c.productive_wall_ns)
-        if passing or set(by) - set(TIMES):
-            one = one.join_from(rows, jobs, jobs.c.job_id == rows.c.job_id).where(*passing)
-        named = one.subquery()
-        keys = [named.c[name] for name in by]
-        if rows is rest:
-            amounts = [
-                cast(func.sum(named.c[name]), Float).label(name) for name in ("wall_ns", "productive_wall_ns")
-            ]
-            named = select(*keys, *amounts).group_by(*keys, named.c.job_id).subquery()
-            keys = [named.c[name] for name in by]
-        ratio = cast(named.c.productive_wall_ns, Float) / func.nullif(cast(named.c.wall_ns, Float), 0)
-        held, whole_ratio = func.count().filter(named.c.wall_ns > 0), cast(ratio * FINE, BigInteger)
-        summed = select(*keys, held.label("jobs"), func.sum(whole_ratio).label("ratios"))
-        parts.append(summed.group_by(*keys) if by else summed)
-    all_of = union_all(*parts).subquery("jobs_of")
-    keys, jobs_held = [all_of.c[name] for name in by], func.sum(all_of.c.jobs)
-    mean = cast(func.sum(all_of.c.ratios), Float) / func.nullif(cast(jobs_held, Float), 0) / FINE
-    query = select(*keys, jobs_held.label("jobs"), mean.label("ett_job_weighted"))
-    return query.group_by(*keys).subquery("weights") if by else query.subquery("weights")
-
-
 def _headings_by_group(booked: FromClause, by: Sequence[str]) -> Subquery:
     keys = [booked.c[name] for name in by]
     amounts = [total(booked.c[name]).label(name) for name in ("wall_ns", "gpu_ns")]
@@ -232,7 +200,7 @@ def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
 
 def _direct_of_jobs(scope: Scope, by: Sequence[str]) -> Select[Any]:
     """What a job held and did not use, without asking whose it was."""
-    rows = job_sums(pieces_of(scope, by))
+    rows = job_sums(pieces_of(scope, by), lives_of(scope, by))
     parts = (rows.c.wall_ns - rows.c.productive_wall_ns, rows.c.gpu_ns - rows.c.productive_gpu_ns)
     settled = (
         rows.c.settled_wall_ns - rows.c.settled_productive_wall_ns,

@@ -9,19 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, ColumnElement, Select, and_, case, cast, func, or_, select, true, union_all
+from sqlalchemy import BigInteger, ColumnElement, Select, case, cast, literal, select, union_all
 
 from fleet_ett.postgres.queries_booked import job_passes, row_passes
-from fleet_ett.postgres.queries_windows import Pieces, between
+from fleet_ett.postgres.queries_windows import Lives, Pieces
 from fleet_ett.postgres.tables import (
     fleet_days,
     fleet_hours,
     job_days,
     job_hours,
+    job_lives,
     jobs,
     ledger,
     ledger_days,
     ledger_deltas,
+    ledger_lives,
     tenant_days,
 )
 from fleet_ett.postgres.tables.rollups import AMOUNTS, JOB_AMOUNTS, LABELS, NAMES
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     Columns = dict[str, ColumnElement[Any]]
 
 OF_JOBS = (*NAMES, "job")
+TIMES = ("hour", "day", "week")
 
 
 def cells(
@@ -48,13 +51,13 @@ def cells(
     `pieces`: those of the window, where the statement reads them elsewhere, too.
     """
     pieces = pieces or pieces_of(scope, by)
-    source = Source(scope, tuple(name for name in OF_JOBS if name in by), rows_have)
-    if source.of_single_jobs:
-        parts = source.by_job(pieces)
-    elif len(source.names) > 1:
-        parts = source.by_tenant(pieces)
-    else:
-        parts = source.by_slice(pieces)
+    source, lives = (
+        Source(scope, tuple(name for name in OF_JOBS if name in by), rows_have),
+        lives_of(scope, by),
+    )
+    if source.of_single_jobs or (lives.used and len(source.names) > 1):
+        return union_all(*source.by_job(pieces, lives)).subquery("cells")
+    parts = source.by_tenant(pieces) if len(source.names) > 1 else source.by_slice(pieces)
     return union_all(*parts, *source.edges(pieces)).subquery("cells")
 
 
@@ -63,76 +66,39 @@ def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
     return Pieces.of(scope.window, by_hour="hour" in by)
 
 
-@dataclass(frozen=True, slots=True)
-class WholePeriods:
-    """Spans of hours or days of which `rows` holds each job once: job_id, hour_ns, wall_ns, productive_wall_ns."""
-
-    spans: tuple[Span, ...]
-    rows: Subquery
+def lives_of(scope: Scope, by: Sequence[str]) -> Lives:
+    """The jobs that are read as a whole for these groups."""
+    return Lives.of(scope.window, by_time=bool(set(by) & set(TIMES)))
 
 
-def whole_periods(pieces: Pieces, by: Sequence[str]) -> WholePeriods | None:
-    """The hours, or the days, that are groups of `by` and lie whole in the window; nobody need add them up."""
-    if "hour" in by and pieces.hours:
-        return WholePeriods(pieces.hours, _once(pieces.hours, job_hours, job_hours.c.hour_ns))
-    if "day" in by and pieces.days:
-        return WholePeriods(pieces.days, _once(pieces.days, job_days, job_days.c.day_ns))
-    return None
-
-
-def _once(spans: Sequence[Span], table: Table, period: ColumnElement[int]) -> Subquery:
-    """The rows of a roll-up with what is not folded yet."""
-    step = spans[0].step
-    late_period = ledger_deltas.c.hour_ns - ledger_deltas.c.hour_ns % step
-    productive = ledger_deltas.c.heading == "productive"
-    late = (
-        select(
-            ledger_deltas.c.job_id,
-            late_period.label("period"),
-            func.sum(ledger_deltas.c.wall_ns).label("wall_ns"),
-            func.coalesce(func.sum(ledger_deltas.c.wall_ns).filter(productive), 0).label(
-                "productive_wall_ns"
-            ),
-        )
-        .where(or_(*(and_(true(), *between(ledger_deltas.c.hour_ns, one.low, one.high)) for one in spans)))
-        .group_by(ledger_deltas.c.job_id, late_period)
-        .subquery("late")
-    )
-    names = ("wall_ns", "productive_wall_ns")
-    held = or_(*(and_(true(), *one.holds(period)) for one in spans))
-    kept = select(table.c.job_id, period.label("period"), *(table.c[name] for name in names)).where(held)
-    kept_rows = kept.subquery("kept")
-    same = and_(kept_rows.c.job_id == late.c.job_id, kept_rows.c.period == late.c.period)
-    job_id = func.coalesce(kept_rows.c.job_id, late.c.job_id).label("job_id")
-    moment = func.coalesce(kept_rows.c.period, late.c.period).label("hour_ns")
-    amounts = [
-        (func.coalesce(kept_rows.c[name], 0) + func.coalesce(late.c[name], 0)).label(name) for name in names
-    ]
-    return select(job_id, moment, *amounts).join_from(kept_rows, late, same, full=True).subquery("once")
-
-
-def job_sums(pieces: Pieces, chosen: Chosen = (), *, without: WholePeriods | None = None) -> Subquery:
+def job_sums(pieces: Pieces, lives: Lives, chosen: Chosen = (), *, left_out: Sequence[Span] = ()) -> Subquery:
     """job_id, hour_ns and JOB_AMOUNTS of all jobs in the window, or of those that `chosen` holds for.
 
-    Several rows may be of one job and time; `hour_ns` is the day of what is of a whole day. `without`: periods that
-    are left out.
+    Several rows may be of one job and time; `hour_ns` is the day of what is of a whole day, and 0 of what is of a whole
+    job. `left_out`: periods that the caller adds by himself.
     """
-    left_out = without.spans if without else ()
+
+    def amounts(table: Table, hour: ColumnElement[int]) -> Select[Any]:
+        columns = [table.c.job_id, hour.label("hour_ns"), *(table.c[name] for name in JOB_AMOUNTS)]
+        return select(*columns).where(*(one(table.c.job_id) for one in chosen))
+
     parts: list[Select[Any]] = []
-    for spans, table, period in (
-        (pieces.days, job_days, job_days.c["day_ns"]),
-        (pieces.hours, job_hours, job_hours.c["hour_ns"]),
-    ):
-        of_them = [one(table.c.job_id) for one in chosen]
-        columns = [table.c.job_id, period.label("hour_ns"), *(table.c[name] for name in JOB_AMOUNTS)]
-        kept = [span for span in spans if span not in left_out]
-        parts += [select(*columns).where(*span.holds(period), *of_them) for span in kept]
-    late = pieces.late(without=left_out)
-    for rows, where in (
-        (ledger_deltas, [*late, *(one(ledger_deltas.c.job_id) for one in chosen)]),
-        *((rows, []) for rows in pieces.edges),
-    ):
-        parts.append(select(rows.c.job_id, rows.c.hour_ns, *_by_heading(rows)).where(*where))
+    if lives.used:
+        parts.append(lives.only_whole(amounts(job_lives, literal(0, BigInteger)), job_lives))
+    if not lives.are_all:
+        for spans, table, period in (
+            (pieces.days, job_days, job_days.c["day_ns"]),
+            (pieces.hours, job_hours, job_hours.c["hour_ns"]),
+        ):
+            kept = [span for span in spans if span not in left_out]
+            parts += [
+                lives.only_cut(amounts(table, period).where(*span.holds(period)), table) for span in kept
+            ]
+        for rows in pieces.edges:
+            parts.append(lives.only_cut(select(rows.c.job_id, rows.c.hour_ns, *_by_heading(rows)), rows))
+    late = select(ledger_deltas.c.job_id, ledger_deltas.c.hour_ns, *_by_heading(ledger_deltas))
+    late = late.where(*(one(ledger_deltas.c.job_id) for one in chosen))
+    parts.append(lives.late(late, pieces.late(without=left_out)))
     return union_all(*parts).subquery("job_sums")
 
 
@@ -182,33 +148,41 @@ class Source:
         yield self._late(pieces, hours=False)
         yield from self._hours(pieces)
 
-    def by_job(self, pieces: Pieces) -> Iterator[Select[Any]]:
-        """Job by job."""
-        period = ledger_days.c.day_ns
-        for span in pieces.days:
-            yield self._of_jobs(ledger_days, period).where(*span.holds(period))
-        yield self._of_jobs(ledger_deltas, ledger_deltas.c.hour_ns).where(*pieces.late(hours=False))
-        yield from self._hours(pieces)
+    def by_job(self, pieces: Pieces, lives: Lives) -> Iterator[Select[Any]]:
+        """Job by job, edges and all."""
+        if lives.used:
+            whole = self._of_jobs(ledger_lives, literal(0, BigInteger), joined=not lives.are_all)
+            yield whole if lives.are_all else whole.where(lives.whole())
+        if not lives.are_all:
+            cut = [lives.cut()] if lives.used else []
+            for span in pieces.days:
+                period = ledger_days.c.day_ns
+                yield self._of_jobs(ledger_days, period, joined=lives.used).where(*span.holds(period), *cut)
+            for query in (*self._hours(pieces, joined=lives.used), *self.edges(pieces, joined=lives.used)):
+                yield query.where(*cut)
+        late = self._of_jobs(ledger_deltas, ledger_deltas.c.hour_ns, joined=lives.used)
+        yield late.where(*lives.late_where(pieces.late(hours=False)))
 
-    def edges(self, pieces: Pieces) -> Iterator[Select[Any]]:
+    def edges(self, pieces: Pieces, *, joined: bool = False) -> Iterator[Select[Any]]:
         """What lies within an hour that the window cuts."""
         for rows in pieces.edges:
-            yield self._of_jobs(rows, rows.c.hour_ns)
+            yield self._of_jobs(rows, rows.c.hour_ns, joined=joined)
 
-    def _hours(self, pieces: Pieces) -> Iterator[Select[Any]]:
+    def _hours(self, pieces: Pieces, *, joined: bool = False) -> Iterator[Select[Any]]:
         for span in pieces.hours:
-            yield self._of_jobs(ledger, ledger.c.hour_ns).where(*span.holds(ledger.c.hour_ns))
+            yield self._of_jobs(ledger, ledger.c.hour_ns, joined=joined).where(*span.holds(ledger.c.hour_ns))
 
     def _late(self, pieces: Pieces, *, hours: bool = True) -> Select[Any]:
         own: Columns = {name: ledger_deltas.c[name] for name in NAMES}
         rows = self._select(ledger_deltas, ledger_deltas.c.hour_ns, own)
         return rows.where(*pieces.late(hours=hours), *self._named(own))
 
-    def _of_jobs(self, table: FromClause, period: ColumnElement[int]) -> Select[Any]:
+    def _of_jobs(self, table: FromClause, period: ColumnElement[int], *, joined: bool = False) -> Select[Any]:
+        """Rows of jobs that pass; `joined`: with `jobs`, whether the question needs it or not."""
         own: Columns = {name: jobs.c[name] for name in OF_JOBS}
         passing = job_passes(self.scope.filters, self.scope.window, rows_have=self.rows_have)
         rows = self._select(table, period, own)
-        if not passing and not self.shown:
+        if not passing and not self.shown and not joined:
             return rows
         return rows.join(jobs, jobs.c.job_id == table.c.job_id).where(*passing)
 

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, ColumnElement, Select, and_, case, false, func, literal, or_, select, true
 
-from fleet_ett.postgres.tables import job_hours, ledger_deltas, segments
+from fleet_ett.postgres.tables import job_hours, jobs, ledger_deltas, segments
 from fleet_ett.reads import DAY_NS, HOUR_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sqlalchemy import CTE
+    from sqlalchemy import CTE, FromClause
 
     from fleet_ett.reads import Window
 
     Chosen = Sequence[Callable[[ColumnElement[int]], ColumnElement[bool]]]
 
+LONG_NS = 3 * DAY_NS  # of shorter windows most jobs stick out
 MOST_LISTED = 400  # periods that are named one by one, so that an index is used to the end of its key
 
 
@@ -39,6 +40,56 @@ class Span:
         if self.low is not None and self.high is not None and self.high - self.low <= MOST_LISTED * self.step:
             return [period.in_(range(self.low, self.high, self.step))]
         return between(period, self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Which jobs are read as a whole: those that lie in a long window, unless their time has to be told apart."""
+
+    window: Window
+    used: bool
+
+    @classmethod
+    def of(cls, window: Window, *, by_time: bool = False) -> Lives:
+        """Those of a window; `by_time`: none."""
+        start, end = window.start, window.end
+        return cls(window, not by_time and (start is None or end is None or end - start >= LONG_NS))
+
+    @property
+    def are_all(self) -> bool:
+        """Whether there are no other jobs."""
+        return self.used and self.window.start is None and self.window.end is None
+
+    def whole(self) -> ColumnElement[bool]:
+        """Whether a job of `jobs` lies in the window with all its time. A live one may not end in it."""
+        start, end = self.window.start, self.window.end
+        ways = [] if start is None else [jobs.c.start_ns >= start]
+        return and_(true(), *ways, *([] if end is None else [jobs.c.end_ns <= end]))
+
+    def cut(self) -> ColumnElement[bool]:
+        """Whether it may have time on both sides of a bound: the other jobs with time in the window."""
+        start, end = self.window.start, self.window.end
+        ways = [] if start is None else [jobs.c.start_ns < start]
+        return or_(false(), *ways, *([] if end is None else [jobs.c.end_ns > end, jobs.c.end_ns.is_(None)]))
+
+    def only_whole(self, query: Select[Any], table: FromClause) -> Select[Any]:
+        """The rows of jobs that lie whole in the window, of a table with job_id."""
+        return query if self.are_all else _beside_jobs(query, table).where(self.whole())
+
+    def only_cut(self, query: Select[Any], table: FromClause) -> Select[Any]:
+        """The rows of the other jobs."""
+        return _beside_jobs(query, table).where(self.cut()) if self.used else query
+
+    def late(self, query: Select[Any], of_others: Sequence[ColumnElement[bool]]) -> Select[Any]:
+        """Deltas: all of a job that lies whole in the window, those of others where `of_others` holds."""
+        joined = self.used and not self.are_all
+        return (_beside_jobs(query, ledger_deltas) if joined else query).where(*self.late_where(of_others))
+
+    def late_where(self, of_others: Sequence[ColumnElement[bool]]) -> list[ColumnElement[bool]]:
+        """The condition of `late`."""
+        if self.are_all:
+            return []
+        return [or_(self.whole(), and_(true(), *of_others))] if self.used else list(of_others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +127,10 @@ class Pieces:
         spans = [one for one in (*self.days, *(self.hours if hours else ())) if one not in without]
         ways = [and_(true(), *between(ledger_deltas.c.hour_ns, one.low, one.high)) for one in spans]
         return [or_(*ways)] if ways else [false()]
+
+
+def _beside_jobs(query: Select[Any], table: FromClause) -> Select[Any]:
+    return query.join_from(table, jobs, jobs.c.job_id == table.c.job_id)
 
 
 def between(column: ColumnElement[int], low: int | None, high: int | None) -> list[ColumnElement[bool]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from fleet_ett.postgres import counters
+from fleet_ett.postgres import counters, weights
 from fleet_ett.postgres.arrays import rows_of, told
 from fleet_ett.postgres.pool import told_unavailable, transaction
 from fleet_ett.postgres.tables.rollups import (
@@ -23,8 +23,10 @@ from fleet_ett.postgres.tables.rollups import (
     fleet_hours,
     job_days,
     job_hours,
+    job_lives,
     ledger_days,
     ledger_deltas,
+    ledger_lives,
     team_days,
     team_hours,
     tenant_days,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 LOCK = 0x6574_7404
 BLOAT = 8 * 2**20  # bytes of a table of deltas at which its dead rows are cleared away
 DAY_NS = 86_400_000_000_000
+PERIODS = {"day_ns": f"d.hour_ns - d.hour_ns % {DAY_NS}", "hour_ns": "d.hour_ns"}
 
 _DELTA = (*NAMES, "hour_ns", *LABELS, *AMOUNTS)
 _CELL = ("job_id", *_DELTA[len(NAMES) :])
@@ -75,6 +78,7 @@ _SLICES = "CROSS JOIN LATERAL (VALUES ('', ''), {}) AS s (slice, name)".format(
 )
 
 _WAITS = text("SELECT EXISTS (SELECT FROM ledger_deltas) OR EXISTS (SELECT FROM counter_deltas)")
+_MADE = text("SELECT to_regclass(:table) IS NOT NULL")
 _ALONE = text("SELECT pg_try_advisory_xact_lock(:lock)")
 _SIZE = text("SELECT greatest(pg_relation_size('ledger_deltas'), pg_relation_size('counter_deltas'))")
 # made once a connection: a table an hour would leave its rows in the catalogue
@@ -95,9 +99,10 @@ class _Rollup:
         return {c.name: _sum_of(c.name) for c in self.table.columns if c.name not in self.keys}
 
 
-def _keys(*names: str, day: bool = True) -> dict[str, str]:
-    period = {"day_ns": f"d.hour_ns - d.hour_ns % {DAY_NS}"} if day else {"hour_ns": "d.hour_ns"}
-    return {name: f"s.{name}" if name in ("slice", "name") else f"d.{name}" for name in names} | period
+def _keys(*names: str, period: str = "day_ns") -> dict[str, str]:
+    """The keys of a table as SQL; `period` is that of its rows, none where it is "" (a job's life)."""
+    out = {name: f"s.{name}" if name in ("slice", "name") else f"d.{name}" for name in names}
+    return out | ({period: PERIODS[period]} if period else {})
 
 
 def _sum_of(amount: str) -> str:
@@ -111,13 +116,15 @@ def _sum_of(amount: str) -> str:
 # `ledger_days` first: what is made of the whole ledger makes the other days of it.
 ROLLUPS = (
     _Rollup(ledger_days, _keys("job_id", *LABELS)),
+    _Rollup(ledger_lives, _keys("job_id", *LABELS, period="")),
+    _Rollup(job_lives, _keys("job_id", period="")),
     _Rollup(job_days, _keys("job_id")),
     _Rollup(team_days, _keys("cluster", "team")),
     _Rollup(tenant_days, _keys(*NAMES, *LABELS)),
     _Rollup(fleet_days, _keys("slice", "name", *LABELS), _SLICES),
-    _Rollup(fleet_hours, _keys("slice", "name", *LABELS, day=False), _SLICES),
-    _Rollup(team_hours, _keys("cluster", "team", day=False)),
-    _Rollup(job_hours, _keys("job_id", day=False)),
+    _Rollup(fleet_hours, _keys("slice", "name", *LABELS, period="hour_ns"), _SLICES),
+    _Rollup(team_hours, _keys("cluster", "team", period="hour_ns")),
+    _Rollup(job_hours, _keys("job_id", period="hour_ns")),
 )
 
 
@@ -156,6 +163,7 @@ def fold(engine: Engine) -> bool:
         conn.exec_driver_sql(_TAKEN)
         conn.exec_driver_sql(_TAKE)
         counters.fold(conn)
+        weights.fold(conn)
         for one in ROLLUPS:
             conn.execute(text(_add(one, "taken_deltas")))
             conn.execute(text(_prune(one, "taken_deltas")))
@@ -169,16 +177,22 @@ def fold(engine: Engine) -> bool:
 
 
 def backfill(conn: Connection) -> None:
-    """Make the roll-ups anew from the ledger. Bookings wait meanwhile; readers do not."""
+    """Make the roll-ups anew from the ledger. Bookings wait meanwhile; readers do not.
+
+    A migration may ask before later ones have made all tables.
+    """
     conn.exec_driver_sql("SET LOCAL work_mem = '256MB'")  # for the groups of a large fleet's years
     conn.exec_driver_sql("LOCK TABLE ledger, ledger_deltas IN SHARE ROW EXCLUSIVE MODE")
     conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
-    for table in (ledger_deltas, *(one.table for one in ROLLUPS)):
+    made = [one for one in ROLLUPS if conn.scalar(_MADE, {"table": one.table.name})]
+    for table in (ledger_deltas, *(one.table for one in made)):
         conn.execute(table.delete())
-    for one in ROLLUPS:
-        of_days = one.table is not ledger_days and "day_ns" in one.keys
+    for one in made:
+        of_days = one.table is not ledger_days and "hour_ns" not in one.keys
         conn.execute(text(_add(one, _LEDGER_DAYS if of_days else _LEDGER)))
         conn.exec_driver_sql(f"ANALYZE {one.table.name}")
+    if len(made) == len(ROLLUPS):
+        weights.backfill(conn)
 
 
 def differences(conn: Connection) -> list[str]:
@@ -188,20 +202,20 @@ def differences(conn: Connection) -> list[str]:
         found = conn.execute(text(_difference(one))).scalar_one()
         if found:
             out.append(f"{one.table.name}: {found} rows differ from the ledger")
-    return out
+    return [*out, *weights.differences(conn)]
 
 
 def _add(one: _Rollup, source: str) -> str:
     """Add the rows of `source`, which has the columns of `ledger_deltas`, to a roll-up."""
     sums = one.sums()
-    period = next(one.keys[name] for name in ("hour_ns", "day_ns") if name in one.keys)
+    order = next(one.keys[name] for name in ("hour_ns", "day_ns", "job_id") if name in one.keys)
     raised = ", ".join(f"{amount} = r.{amount} + EXCLUDED.{amount}" for amount in sums)
     return (
         f"INSERT INTO {one.table.name} AS r ({', '.join((*one.keys, *sums))})"  # noqa: S608 - our own names
         f" SELECT {', '.join((*one.keys.values(), *sums.values()))} FROM {source} d {one.spread}"
         f" GROUP BY {', '.join(one.keys.values())}"
         f" HAVING {' OR '.join(f'{amount} <> 0' for amount in sums.values())}"
-        f" ORDER BY {period}"  # what is read together lies together
+        f" ORDER BY {order}"  # what is read together lies together
         f" ON CONFLICT ({', '.join(one.keys)}) DO UPDATE SET {raised}"
     )
 

@@ -49,11 +49,15 @@ from fleet_ett.postgres.tables.rollups import (
     fleet_hours,
     job_days,
     job_hours,
+    job_lives,
     ledger_days,
     ledger_deltas,
+    ledger_lives,
     team_days,
     team_hours,
     tenant_days,
+    weight_days,
+    weight_hours,
 )
 
 __all__ = [
@@ -73,10 +77,12 @@ __all__ = [
     "job_days",
     "job_facts",
     "job_hours",
+    "job_lives",
     "jobs",
     "ledger",
     "ledger_days",
     "ledger_deltas",
+    "ledger_lives",
     "marks",
     "metadata",
     "nodes",
@@ -91,5 +97,7 @@ __all__ = [
     "tenants",
     "token_changes",
     "tokens",
+    "weight_days",
+    "weight_hours",
     "work",
 ]

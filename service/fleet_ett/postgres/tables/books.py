@@ -54,7 +54,13 @@ jobs = Table(
     Column("folded", JSONB),
     Index("jobs_waiting", "job_id", postgresql_where=text("waits")),
     Index("jobs_cluster_team", "cluster", "team", "job_id"),
-    Index("jobs_live", "job_id", postgresql_where=text("live")),
+    # which jobs lie whole in a window, and all that groups need of them
+    Index(
+        "jobs_span",
+        "start_ns",
+        "end_ns",
+        postgresql_include=["job_id", "cluster", "team", "model", "framework"],
+    ),
 )
 
 # An attempt exists from its first event on; `index` is null until it is booked. `first_ns`, `last_ns`: bounds of
@@ -89,7 +95,6 @@ attempts = Table(
     Index("attempts_open", "job_id", postgresql_where=text("NOT folded")),
     PrimaryKeyConstraint("job_id", "attempt_id"),
     UniqueConstraint("job_id", "attempt"),
-    Index("attempts_live", "job_id", postgresql_include=["gpus"], postgresql_where=text("live")),
     Index(
         "attempts_start",
         "start_ns",

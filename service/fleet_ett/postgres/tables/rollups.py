@@ -99,6 +99,17 @@ ledger_days = Table(
     Index("ledger_days_day", "day_ns", "component"),
 )
 
+# The ledger of a job's whole life: most jobs lie whole in a long window, and need no more rows than that.
+ledger_lives = Table(
+    "ledger_lives",
+    metadata,
+    Column("job_id", BigInteger, nullable=False),
+    *_labels(),
+    *_amounts(AMOUNTS, wide=("gpu",)),
+    PrimaryKeyConstraint("job_id", *LABELS),
+    Index("ledger_lives_component", "component", "phase"),
+)
+
 # One row a job and hour, or day: how many jobs held hardware, and the weights of each.
 job_hours, job_days = (
     Table(
@@ -111,6 +122,30 @@ job_hours, job_days = (
         Index(f"{table}_{period[:-3]}", period),
     )
     for table, period, wide in (("job_hours", "hour_ns", ()), ("job_days", "day_ns", ("gpu",)))
+)
+
+# One row a job.
+job_lives = Table(
+    "job_lives",
+    metadata,
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    *_amounts(JOB_AMOUNTS, wide=("gpu",)),
+)
+
+# Of `job_hours` and `job_days`: how many jobs held something, and the sum of their ratios of productive wall time
+# (units of 2^-60, each rounded), for the fleet as a whole and by each of NAMES.
+weight_hours, weight_days = (
+    Table(
+        table,
+        metadata,
+        Column("slice", Text, nullable=False),
+        Column("name", Text, nullable=False),
+        Column(period, BigInteger, nullable=False),
+        Column("jobs", BigInteger, nullable=False),
+        Column("ratios", Numeric, nullable=False),
+        PrimaryKeyConstraint("slice", period, "name"),
+    )
+    for table, period in (("weight_hours", "hour_ns"), ("weight_days", "day_ns"))
 )
 
 # Every cluster and team by hour and by day, without the labels: what a scrape asks.

@@ -1,0 +1,158 @@
+"""How many jobs held something, and the mean of their ratios, by group: what no sum of time tells.
+
+Whole hours and days as groups are kept (`weights.py`); other groups put their jobs together from the roll-ups by job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    BigInteger,
+    Float,
+    Numeric,
+    Text,
+    and_,
+    cast,
+    column,
+    func,
+    literal,
+    or_,
+    select,
+    text,
+    true,
+    union_all,
+)
+
+from fleet_ett.postgres.queries_booked import job_passes, period
+from fleet_ett.postgres.queries_sums import OF_JOBS, TIMES, Source, job_sums, lives_of
+from fleet_ett.postgres.queries_windows import between
+from fleet_ett.postgres.tables import job_days, job_hours, jobs, ledger_deltas, weight_days, weight_hours
+from fleet_ett.postgres.tables.rollups import NAMES
+from fleet_ett.postgres.weights import changed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import ColumnElement, FromClause, Select, Subquery, Table
+
+    from fleet_ett.postgres.queries_windows import Pieces, Span
+    from fleet_ett.reads import Scope
+
+FINE = 2.0**60  # as in `weights.py`
+
+
+def weights(scope: Scope, by: Sequence[str], pieces: Pieces) -> Subquery:
+    """`jobs` and `ett_job_weighted` by group."""
+    spans, kept, by_job = _whole_periods(pieces, by)
+    source = Source(scope, tuple(name for name in OF_JOBS if name in by))
+    rest = job_sums(pieces, lives_of(scope, by), left_out=spans)
+    parts = [_summed(scope, by, rest, once=False)]
+    if spans:
+        if source.of_single_jobs or len(source.names) > 1:
+            parts.append(_summed(scope, by, _once(spans, by_job), once=True))
+        else:
+            parts += _told(scope, by, spans, kept, next(iter(source.names), ""))
+    all_of = union_all(*parts).subquery("jobs_of")
+    keys, jobs_held = [all_of.c[name] for name in by], func.sum(all_of.c.jobs)
+    mean = cast(func.sum(all_of.c.ratios), Float) / func.nullif(cast(jobs_held, Float), 0) / FINE
+    query = select(*keys, jobs_held.label("jobs"), mean.label("ett_job_weighted"))
+    return query.group_by(*keys).subquery("weights") if by else query.subquery("weights")
+
+
+def _whole_periods(pieces: Pieces, by: Sequence[str]) -> tuple[tuple[Span, ...], Table, Table]:
+    """The hours, or the days, that are groups of `by` and lie whole in the window; where they are kept."""
+    if "hour" in by:
+        return pieces.hours, weight_hours, job_hours
+    return (pieces.days if "day" in by else ()), weight_days, job_days
+
+
+def _summed(scope: Scope, by: Sequence[str], rows: Subquery, *, once: bool) -> Select[Any]:
+    """Jobs and the sum of their ratios from rows by job; `once`: each job is there once a group."""
+    passing = job_passes(scope.filters, scope.window)
+    one = select(*_keys(rows, by), rows.c.job_id, rows.c.wall_ns, rows.c.productive_wall_ns)
+    if passing or set(by) - set(TIMES):
+        one = one.join_from(rows, jobs, jobs.c.job_id == rows.c.job_id).where(*passing)
+    named = one.subquery()
+    keys = [named.c[name] for name in by]
+    if not once:
+        amounts = [
+            cast(func.sum(named.c[name]), Float).label(name) for name in ("wall_ns", "productive_wall_ns")
+        ]
+        named = select(*keys, *amounts).group_by(*keys, named.c.job_id).subquery()
+        keys = [named.c[name] for name in by]
+    ratio = cast(named.c.productive_wall_ns, Float) / func.nullif(cast(named.c.wall_ns, Float), 0)
+    held, whole_ratio = func.count().filter(named.c.wall_ns > 0), cast(ratio * FINE, BigInteger)
+    summed = select(*keys, held.label("jobs"), func.sum(whole_ratio).label("ratios"))
+    return summed.group_by(*keys) if by else summed
+
+
+def _told(
+    scope: Scope, by: Sequence[str], spans: Sequence[Span], kept: Table, name: str
+) -> list[Select[Any]]:
+    """The same from what is kept, and from what bookings changed since."""
+    own = kept.c["hour_ns" if kept is weight_hours else "day_ns"]
+    parts = [
+        select(own.label("hour_ns"), kept.c.name, kept.c.jobs, kept.c.ratios).where(
+            kept.c.slice == name, *span.holds(own)
+        )
+        for span in spans
+    ]
+    late = _late(kept)
+    lying = or_(*(and_(true(), *between(late.c.period, one.low, one.high)) for one in spans))
+    of_name = late.c[name] if name else literal("", Text)
+    parts.append(
+        select(late.c.period.label("hour_ns"), of_name.label("name"), late.c.jobs, late.c.ratios).where(lying)
+    )
+    wanted, out = Source(scope, ()).wanted(name), []
+    for part in parts:
+        rows = part.subquery()
+        keys = [(period(rows.c.hour_ns, one) if one in TIMES else rows.c.name).label(one) for one in by]
+        out.append(
+            select(*keys, rows.c.jobs, rows.c.ratios).where(*([rows.c.name.in_(wanted)] if wanted else []))
+        )
+    return out
+
+
+def _late(kept: Table) -> Subquery:
+    """What is not folded yet: period, NAMES, jobs, ratios."""
+    names = [column(name, Text) for name in NAMES]
+    columns: list[ColumnElement[Any]] = [
+        column("period", BigInteger), *names, column("jobs", BigInteger), column("ratios", Numeric),
+    ]  # fmt: skip
+    return text(changed(kept.name, "ledger_deltas")).columns(*columns).subquery("late")
+
+
+def _once(spans: Sequence[Span], table: Table) -> Subquery:
+    """The rows of a roll-up by job in these periods with what is not folded yet, each job and period once."""
+    own, step = table.c["hour_ns" if table is job_hours else "day_ns"], spans[0].step
+    late_period = ledger_deltas.c.hour_ns - ledger_deltas.c.hour_ns % step
+    productive = ledger_deltas.c.heading == "productive"
+    names = ("wall_ns", "productive_wall_ns")
+    amounts = (
+        func.sum(ledger_deltas.c.wall_ns),
+        func.coalesce(func.sum(ledger_deltas.c.wall_ns).filter(productive), 0),
+    )
+    late = (
+        select(
+            ledger_deltas.c.job_id,
+            late_period.label("period"),
+            *(amount.label(name) for name, amount in zip(names, amounts, strict=True)),
+        )
+        .where(or_(*(and_(true(), *between(ledger_deltas.c.hour_ns, one.low, one.high)) for one in spans)))
+        .group_by(ledger_deltas.c.job_id, late_period)
+        .subquery("late")
+    )
+    held = or_(*(and_(true(), *one.holds(own)) for one in spans))
+    columns = (table.c.job_id, own.label("period"), *(table.c[name] for name in names))
+    kept = select(*columns).where(held).subquery("kept")
+    same = and_(kept.c.job_id == late.c.job_id, kept.c.period == late.c.period)
+    job_id = func.coalesce(kept.c.job_id, late.c.job_id).label("job_id")
+    moment = func.coalesce(kept.c.period, late.c.period).label("hour_ns")
+    sums = [(func.coalesce(kept.c[name], 0) + func.coalesce(late.c[name], 0)).label(name) for name in names]
+    return select(job_id, moment, *sums).join_from(kept, late, same, full=True).subquery("once")
+
+
+def _keys(rows: FromClause, by: Sequence[str]) -> list[ColumnElement[Any]]:
+    """The columns of the groups, from rows by job and their jobs."""
+    return [(period(rows.c.hour_ns, name) if name in TIMES else jobs.c[name]).label(name) for name in by]
