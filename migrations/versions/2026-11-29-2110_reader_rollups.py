@@ -28,7 +28,7 @@ CREATE TABLE ledger_lives (
     settled_wall_ns bigint NOT NULL,
     settled_gpu_ns numeric NOT NULL,
     PRIMARY KEY (job_id, heading, phase, component, repeated)
-);
+) WITH (fillfactor = 80);
 CREATE INDEX ledger_lives_component ON ledger_lives (component, phase);
 CREATE TABLE job_lives (
     job_id bigint PRIMARY KEY,
@@ -42,7 +42,7 @@ CREATE TABLE job_lives (
     settled_productive_gpu_ns numeric NOT NULL,
     unknown_wall_ns bigint NOT NULL,
     unknown_gpu_ns numeric NOT NULL
-);
+) WITH (fillfactor = 70);
 CREATE TABLE weight_hours (
     slice text NOT NULL,
     name text NOT NULL,

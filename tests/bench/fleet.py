@@ -44,6 +44,7 @@ QUICK = {
     "attribution": "--attempts 20 --rounds 3 --fleet-rounds 1",
     "freshness": "--jobs 20 --rate 100 --seconds 10 --history 60",
     "readers": "--jobs 50 --days 2 --rounds 3",
+    "scrape": "--jobs 10 50 --rounds 5",
     "outage": "--agents 50 --live 20 --rate 5",
 }
 N = r"([\d.,]+|inf)"
@@ -57,6 +58,7 @@ ROWS = (
     Row("a booking, many attempts against 1", "attribution", rf"^\d+ +{N} +{N} +{N} +1\.2$", "x", most=1.2),
     Row("accepted until booked, p95", "freshness", rf"^in its job's books after +\d+ +{N} +{N}", "s", most=5),
     Row("fleet readers beyond their goal", "readers", rf"^beyond the goal: {N}", "questions", most=0),
+    Row("a scrape, 10,000 live jobs, p95", "scrape", rf"^p95 of the last: {N} ms", "ms", most=50),
     Row("agents back: drained", "outage", rf"^drained after +{N} s", "s"),
     Row(
         "agents back: live posts, p95",

@@ -28,7 +28,7 @@ from fleet_ett.postgres.queries_booked import (
     total,
 )
 from fleet_ett.postgres.queries_pages import of_page
-from fleet_ett.postgres.queries_sums import TIMES, cells, job_sums, lives_of, pieces_of
+from fleet_ett.postgres.queries_sums import OF_JOBS, TIMES, Source, cells, job_sums, lives_of, pieces_of
 from fleet_ett.postgres.queries_weights import weights as weights_of
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import incidents, jobs, owners
@@ -82,10 +82,17 @@ def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) 
 
 def sum_held(conn: Connection, scope: Scope, by: Sequence[str]) -> list[Row]:
     """What was held and what of it was productive (GPU-ns) in groups of `by`; without `by` always one row."""
-    rows = cells(scope, by)
+    source = Source(scope, tuple(name for name in OF_JOBS if name in by))
+    by_job = source.of_single_jobs or len(source.names) > 1
+    rows = job_sums(pieces_of(scope, by), lives_of(scope, by)) if by_job else cells(scope, by)
+    productive = (
+        total(rows.c.productive_gpu_ns) if by_job else total(rows.c.gpu_ns, rows.c.heading == "productive")
+    )
     keys = _dimensions(rows, by)
-    productive = total(rows.c.gpu_ns, rows.c.heading == "productive")
     query = select(*keys, total(rows.c.gpu_ns).label("gpu_ns"), productive.label("productive_gpu_ns"))
+    if by_job:
+        passing = job_passes(scope.filters, scope.window)
+        query = query.join_from(rows, jobs, jobs.c.job_id == rows.c.job_id).where(*passing)
     return exact_rows(conn, query.group_by(*keys) if by else query)
 
 

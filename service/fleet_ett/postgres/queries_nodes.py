@@ -43,9 +43,37 @@ def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
     Without filters the list also holds nodes that cost nobody anything.
     """
     chosen = _chosen(conn, scope)
-    parts = union_all(
-        _held(scope, chosen), _failed(scope), *([] if _is_filtered(scope) else [_known()])
-    ).subquery("parts")
+    rows = _page(conn, scope, page, _held(scope, chosen), _first(conn, scope, chosen, page))
+    names = [str(row["node"]) for row in rows]
+    faults, held_jobs = _count_faults(conn, scope, chosen, names), _count_jobs(conn, scope, chosen, names)
+    for row in rows:
+        row["faults"] = faults.get(str(row["node"]), 0)
+        row["jobs"] = held_jobs.get(str(row["node"]), 0)
+    return rows
+
+
+def _first(conn: Connection, scope: Scope, chosen: Chosen, page: Page) -> list[str] | None:
+    """The page's nodes, where all of them cost others something: what else is known is asked of these alone."""
+    held = _held(scope, chosen).subquery("held")
+    keys = [held.c.held_gpu_ns, held.c.node]
+    query = (
+        select(held.c.node)
+        .where(held.c.held_gpu_ns > 0, *after_key(keys, page.after, falling=(True, False)))
+        .order_by(keys[0].desc(), keys[1])
+        .limit(page.limit)
+    )
+    names = list(conn.execute(query).scalars())
+    return names if len(names) == page.limit else None
+
+
+def _page(
+    conn: Connection, scope: Scope, page: Page, held: Select[Any], names: Sequence[str] | None
+) -> list[Row]:
+    """The rows of a page; `names`: of these nodes, which are all of it."""
+    failed, known = _failed(scope), [] if _is_filtered(scope) else [_known()]
+    if names is not None:
+        held, failed, known = held.where(held_up.c.node.in_(names)), failed.where(incidents.c.node.in_(names)), []
+    parts = union_all(held, failed, *known).subquery("parts")
     sums = (
         select(parts.c.node, *(total(parts.c[name]).label(name) for name in SUMS))
         .group_by(parts.c.node)
@@ -64,13 +92,7 @@ def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
         .order_by(keys[0].desc(), keys[1])
         .limit(page.limit)
     )
-    rows = exact_rows(conn, query, key=("held_gpu_ns", "node"))
-    names = [str(row["node"]) for row in rows]
-    faults, held_jobs = _count_faults(conn, scope, chosen, names), _count_jobs(conn, scope, chosen, names)
-    for row in rows:
-        row["faults"] = faults.get(str(row["node"]), 0)
-        row["jobs"] = held_jobs.get(str(row["node"]), 0)
-    return rows
+    return exact_rows(conn, query, key=("held_gpu_ns", "node"))
 
 
 def list_quarantine(conn: Connection, window: Window, node: Sequence[str], page: Page) -> list[Row]:

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 DAY_NS = partitions.DAY_NS
 EVENTS = "events"
+BY_JOB_AND_TEAM = (
+    "job_hours", "job_days", "job_lives", "team_hours", "team_days", "weight_hours", "weight_days",
+)  # fmt: skip
 ROLLUPS = tuple(
     table.name
     for table in metadata.sorted_tables
-    if table.name in ("job_hours", "job_days", "team_hours", "team_days")
+    if table.name in BY_JOB_AND_TEAM
     or (set(LABELS) <= set(table.columns.keys()) and table.name not in ("ledger", "segments"))
 )
 # What a job keeps beside its ledger for as long as that.
