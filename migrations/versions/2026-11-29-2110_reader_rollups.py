@@ -59,12 +59,13 @@ CREATE TABLE weight_days (
     ratios numeric NOT NULL,
     PRIMARY KEY (slice, day_ns, name)
 );
+CREATE INDEX ledger_days_component ON ledger_days (component, job_id, day_ns);
 CREATE INDEX jobs_span ON jobs (start_ns, end_ns) INCLUDE (job_id, cluster, team, model, framework);
 DROP INDEX jobs_live, attempts_live;
 """
 BACK = """
 DROP TABLE ledger_lives, job_lives, weight_hours, weight_days;
-DROP INDEX jobs_span;
+DROP INDEX jobs_span, ledger_days_component;
 CREATE INDEX jobs_live ON jobs (job_id) WHERE live;
 CREATE INDEX attempts_live ON attempts (job_id) INCLUDE (gpus) WHERE live;
 """

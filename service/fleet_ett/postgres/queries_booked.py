@@ -1,26 +1,70 @@
 """What readers' questions have in common: one job's booked time, filters, periods, exact sums.
 
-Everything here builds SQL and asks nothing.
+All but `choose` builds SQL and asks nothing.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Select, Subquery, func, select, union_all
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Select,
+    Subquery,
+    and_,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
 
 from fleet_ett.postgres.queries_windows import Lives, Pieces, between
 from fleet_ett.postgres.tables import incidents, jobs, ledger, ledger_days, ledger_deltas, ledger_lives
-from fleet_ett.reads import DAY_NS, HOUR_NS, WEEK_NS, WEEK_SHIFT_NS, Window
+from fleet_ett.reads import DAY_NS, HOUR_NS, WEEK_NS, WEEK_SHIFT_NS, Filters, Window
 
 if TYPE_CHECKING:
-    from sqlalchemy import CTE, Table
+    from collections.abc import Sequence
 
-    from fleet_ett.reads import Filters
+    from sqlalchemy import CTE, Connection, Table
+
+    from fleet_ett.reads import Scope
 
 AMOUNTS = ("wall_ns", "gpu_ns", "settled_wall_ns", "settled_gpu_ns")
 JOB_NAMES = ("cluster", "team", "model", "framework", "job")
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenJobs(Filters):
+    """Filters by what jobs booked or suffered, answered: `ids` are the jobs; `others` pass all but those filters."""
+
+    ids: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
+
+
+def choose(conn: Connection, scope: Scope) -> Scope:
+    """The scope with its jobs chosen, where filters by component, phase or cause choose some.
+
+    A question that is asked with them is planned for as many jobs as there are, and may take those away that are not
+    meant where they are fewer.
+    """
+    filters, window = scope.filters, scope.window
+    rest = replace(filters, component=(), phase=(), cause=())
+    if rest == filters:
+        return scope
+    meant = job_passes(replace(filters, cluster=(), team=(), model=(), job=()), window)
+    there = [] if window.start is None else [or_(jobs.c.end_ns > window.start, jobs.c.end_ns.is_(None))]
+    there += [jobs.c.start_ns.is_not(None)] if window.end is None else [jobs.c.start_ns < window.end]
+    query = select(jobs.c.job_id, and_(*meant).label("meant")).where(*job_passes(rest, window), *there)
+    ids: dict[bool, list[int]] = {True: [], False: []}
+    for job_id, is_meant in conn.execute(query):
+        ids[is_meant].append(job_id)
+    names = {name: getattr(rest, name) for name in Filters.__dataclass_fields__}
+    return replace(scope, filters=ChosenJobs(**names, ids=tuple(ids[True]), others=tuple(ids[False])))
 
 
 def booked_of(job: str, window: Window) -> Subquery:
@@ -49,6 +93,8 @@ def job_passes(
         values = getattr(filters, name)
         if values:
             out.append(jobs.c[name].in_(values))
+    if isinstance(filters, ChosenJobs):
+        out.append(is_one_of(jobs.c.job_id, filters.ids))
     booking = tuple(
         name for name in ("component", "phase") if getattr(filters, name) and name not in rows_have
     )
@@ -89,6 +135,11 @@ def _that_booked(filters: Filters, window: Window, names: tuple[str, ...], *, on
     found = union_all(*parts).subquery("found")
     grouped = select(found.c.job_id).group_by(found.c.job_id).having(func.sum(found.c.wall_ns) > 0)
     return grouped.cte(f"that_booked_{'_'.join(names)}_{only_lost:d}")
+
+
+def is_one_of(column: ColumnElement[int], ids: Sequence[int]) -> ColumnElement[bool]:
+    """Whether it is one of many ids: a set of rows, whose number the planner knows without looking at each."""
+    return column.in_(select(func.unnest(literal(list(ids), ARRAY(BigInteger)))))
 
 
 def row_passes(rows: Any, filters: Filters, *names: str) -> list[ColumnElement[bool]]:

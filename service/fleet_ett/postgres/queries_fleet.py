@@ -21,6 +21,7 @@ from sqlalchemy import (
 from fleet_ett.postgres.queries_booked import (
     AMOUNTS,
     JOB_NAMES,
+    choose,
     inside,
     job_passes,
     period,
@@ -49,6 +50,7 @@ COST = ("stall_ns", "gap_ns", "restart_ns", "replay_ns")
 
 def sum_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
     """Sums for ETT in groups of `by`, in the order of the groups; without `by` always one row."""
+    scope = choose(conn, scope)
     part = of_page(conn, scope, by, page)
     found = _page_of_ett(conn, scope if part is None else part, by, page)
     if part is not None and len(found) < page.limit:  # bookings emptied some of these groups just now

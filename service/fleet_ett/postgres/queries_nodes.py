@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlalchemy import (
-    ARRAY,
-    BigInteger,
     Numeric,
-    any_,
     cast,
     func,
     literal,
@@ -19,7 +16,7 @@ from sqlalchemy import (
 )
 
 from fleet_ett.postgres.event_rows import FAULT
-from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
+from fleet_ett.postgres.queries_booked import inside, is_one_of, job_passes, row_passes, total
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import events, held_up, incidents, jobs, nodes, quarantine, sources
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from sqlalchemy import ColumnElement, Connection, Select
+    from sqlalchemy import ColumnElement, Connection, FromClause, Select
 
     from fleet_ett.reads import Page, Row, Scope, Window
 
@@ -43,7 +40,7 @@ def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
     Without filters the list also holds nodes that cost nobody anything.
     """
     chosen = _chosen(conn, scope)
-    rows = _page(conn, scope, page, _held(scope, chosen), _first(conn, scope, chosen, page))
+    rows = _page(conn, scope, chosen, page, _first(conn, scope, chosen, page))
     names = [str(row["node"]) for row in rows]
     faults, held_jobs = _count_faults(conn, scope, chosen, names), _count_jobs(conn, scope, chosen, names)
     for row in rows:
@@ -67,12 +64,13 @@ def _first(conn: Connection, scope: Scope, chosen: Chosen, page: Page) -> list[s
 
 
 def _page(
-    conn: Connection, scope: Scope, page: Page, held: Select[Any], names: Sequence[str] | None
+    conn: Connection, scope: Scope, chosen: Chosen, page: Page, names: Sequence[str] | None
 ) -> list[Row]:
     """The rows of a page; `names`: of these nodes, which are all of it."""
-    failed, known = _failed(scope), [] if _is_filtered(scope) else [_known()]
+    held, failed = _held(scope, chosen, names), _failed(scope)
+    known = [] if _is_filtered(scope) else [_known()]
     if names is not None:
-        held, failed, known = held.where(held_up.c.node.in_(names)), failed.where(incidents.c.node.in_(names)), []
+        failed, known = failed.where(incidents.c.node.in_(names)), []
     parts = union_all(held, failed, *known).subquery("parts")
     sums = (
         select(parts.c.node, *(total(parts.c[name]).label(name) for name in SUMS))
@@ -116,7 +114,7 @@ def _chosen(conn: Connection, scope: Scope) -> Callable[[ColumnElement[int]], li
     if not passing:
         return lambda _: []
     ids = list(conn.execute(select(jobs.c.job_id).where(*passing)).scalars())
-    return lambda job_id: [job_id == any_(literal(ids, ARRAY(BigInteger)))]
+    return lambda job_id: [is_one_of(job_id, ids)]
 
 
 def _count_faults(conn: Connection, scope: Scope, chosen: Chosen, names: Sequence[str]) -> dict[str, int]:
@@ -139,27 +137,32 @@ def _count_faults(conn: Connection, scope: Scope, chosen: Chosen, names: Sequenc
 
 def _count_jobs(conn: Connection, scope: Scope, chosen: Chosen, names: Sequence[str]) -> dict[str, int]:
     """How many jobs each of the nodes held up."""
+    rows = _held_up(scope, names)
     query = (
-        select(held_up.c.node, func.count(held_up.c.job_id.distinct()).label("jobs"))
-        .where(
-            held_up.c.node.in_(names),
-            *inside(held_up.c.hour_ns, scope.window),
-            *chosen(held_up.c.job_id),
-        )
-        .group_by(held_up.c.node)
+        select(rows.c.node, func.count(rows.c.job_id.distinct()).label("jobs"))
+        .where(*chosen(rows.c.job_id))
+        .group_by(rows.c.node)
     )
     return {row.node: row.jobs for row in conn.execute(query)}
 
 
-def _held(scope: Scope, chosen: Chosen) -> Select[Any]:
+def _held(scope: Scope, chosen: Chosen, names: Sequence[str] | None = None) -> Select[Any]:
+    """What was held by each node, or by these."""
+    rows = _held_up(scope, names)
     zero = literal(0, Numeric)
-    held_ns, held_gpu_ns = func.sum(held_up.c.wall_ns), func.sum(held_up.c.gpu_ns)
-    rows = select(held_up.c.node, held_ns.label("held_ns"), held_gpu_ns.label("held_gpu_ns"))
+    held_ns, held_gpu_ns = func.sum(rows.c.wall_ns), func.sum(rows.c.gpu_ns)
+    sums = select(rows.c.node, held_ns.label("held_ns"), held_gpu_ns.label("held_gpu_ns"))
     return (
-        rows.add_columns(*(zero.label(name) for name in SUMS[2:]))
-        .where(*inside(held_up.c.hour_ns, scope.window), *chosen(held_up.c.job_id))
-        .group_by(held_up.c.node)
+        sums.add_columns(*(zero.label(name) for name in SUMS[2:]))
+        .where(*chosen(rows.c.job_id))
+        .group_by(rows.c.node)
     )
+
+
+def _held_up(scope: Scope, names: Sequence[str] | None) -> FromClause:
+    """The rows of the window; those of some nodes are found first, and only then asked for their jobs."""
+    query = select(held_up).where(*inside(held_up.c.hour_ns, scope.window))
+    return (query if names is None else query.where(held_up.c.node.in_(names)).offset(0)).subquery("held_up")
 
 
 def _failed(scope: Scope) -> Select[Any]:

@@ -6,12 +6,12 @@ folded yet from `ledger_deltas`. Everything here builds SQL and asks nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, ColumnElement, Select, case, cast, literal, select, union_all
 
-from fleet_ett.postgres.queries_booked import job_passes, row_passes
+from fleet_ett.postgres.queries_booked import ChosenJobs, job_passes, row_passes
 from fleet_ett.postgres.queries_windows import Lives, Pieces
 from fleet_ett.postgres.tables import (
     fleet_days,
@@ -27,6 +27,7 @@ from fleet_ett.postgres.tables import (
     tenant_days,
 )
 from fleet_ett.postgres.tables.rollups import AMOUNTS, JOB_AMOUNTS, LABELS, NAMES
+from fleet_ett.reads import Filters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,10 +56,23 @@ def cells(
         Source(scope, tuple(name for name in OF_JOBS if name in by), rows_have),
         lives_of(scope, by),
     )
+    if isinstance(scope.filters, ChosenJobs) and source.is_of_most(scope.filters):
+        return _all_but_others(scope.filters, source, pieces, lives)
     if source.of_single_jobs or (lives.used and len(source.names) > 1):
         return union_all(*source.by_job(pieces, lives)).subquery("cells")
     parts = source.by_tenant(pieces) if len(source.names) > 1 else source.by_slice(pieces)
     return union_all(*parts, *source.edges(pieces)).subquery("cells")
+
+
+def _all_but_others(filters: ChosenJobs, source: Source, pieces: Pieces, lives: Lives) -> Subquery:
+    """The cells of all jobs, and those of the few that are not meant taken away."""
+    scope = source.scope
+    rest = Filters(cluster=filters.cluster, team=filters.team, model=filters.model, job=filters.job)
+    everything = cells(replace(scope, filters=rest), source.shown, rows_have=source.rows_have, pieces=pieces)
+    others = replace(source, scope=replace(scope, filters=replace(filters, ids=filters.others, others=())))
+    taken = union_all(*others.by_job(pieces, lives)).subquery("taken")
+    columns = [(-one).label(one.name) if one.name in AMOUNTS else one for one in taken.c]
+    return union_all(select(everything), select(*columns)).subquery("cells")
 
 
 def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
@@ -124,7 +138,14 @@ class Source:
         """Whether jobs must be told apart."""
         filters = self.scope.filters
         chosen = [name for name in ("component", "phase", "cause") if name not in self.rows_have]
+        if isinstance(filters, ChosenJobs):
+            return True
         return "job" in self.shown or bool(filters.job) or any(getattr(filters, name) for name in chosen)
+
+    def is_of_most(self, filters: ChosenJobs) -> bool:
+        """Whether the fleet as a whole, or by one name, is nearer to what is asked than the jobs one by one."""
+        few = len(filters.others) < len(filters.ids)
+        return few and "job" not in self.shown and not filters.job and len(self.names) <= 1
 
     def by_slice(self, pieces: Pieces) -> Iterator[Select[Any]]:
         """The fleet by one name, or as a whole."""

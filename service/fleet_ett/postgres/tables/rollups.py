@@ -97,6 +97,7 @@ ledger_days = Table(
     *_amounts(AMOUNTS, wide=("gpu",)),
     PrimaryKeyConstraint("job_id", "day_ns", *LABELS),
     Index("ledger_days_day", "day_ns", "component"),
+    Index("ledger_days_component", "component", "job_id", "day_ns"),
 )
 
 # The ledger of a job's whole life: most jobs lie whole in a long window, and need no more rows than that.
