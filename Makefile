@@ -58,6 +58,10 @@ rules: .venv/service.stamp ## deploy/prometheus/rules.yaml and its PrometheusRul
 	.venv/bin/python -m fleet_ett rules render deploy/prometheus/objectives.yaml --kubernetes \
 	  --output deploy/kubernetes/prometheus-rule.yaml
 
+.PHONY: dashboards
+dashboards: .venv/dev.stamp ## deploy/grafana/dashboards from their source and the objectives (Python 3.11 or newer)
+	PYTHONPATH=deploy/grafana/src .venv/bin/python -m ett_dashboards
+
 .PHONY: prometheus
 prometheus: ## the real Prometheus and Alertmanager, which the tests run (root: installs Debian's, starts no service)
 	.ci/prometheus

@@ -137,6 +137,18 @@ def test_who_may_not_make_roles_is_told(engine: Engine) -> None:
             make_reader(conn, "never_made")
 
 
+def test_the_command_prints_the_password_alone(
+    engine: Engine, database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 0 == main(["db", "reader", "--database-url", database_url, "--name", "told_reader"])
+    told = capsys.readouterr()
+    assert 20 < len(told.out.strip()) == len(told.out) - 1
+    assert "told_reader" in told.err
+    assert told.out.strip() not in told.err
+    with transaction(engine) as conn:
+        conn.exec_driver_sql("DROP OWNED BY told_reader; DROP ROLE told_reader")
+
+
 def test_the_sql_is_for_psql(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 == main(["db", "reader", "--print", "--name", "grafana"])
     told = capsys.readouterr().out
