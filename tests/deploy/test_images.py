@@ -62,7 +62,7 @@ def test_the_agents_image_has_this_project_and_nobody_elses_code(image: Folder, 
     found = read_dockerfile("agent")
     (site,) = (image.root / "opt" / "fleet-ett").glob("lib/python*/site-packages")
     there = {path.name for path in site.iterdir()} - {"__pycache__", "locked.pth"}
-    assert {"ett_collector", "fleet_ett", "fleet_ett-0.1.0.dist-info"} == there
+    assert {"ett-auto.pth", "ett_collector", "fleet_ett", "fleet_ett-0.1.0.dist-info"} == there
     (word,) = last(found, "ENTRYPOINT").words
     folder = image.inside(settings(found)["PATH"].partition(":")[0])
     process = subprocess.Popen(

@@ -79,7 +79,6 @@ def _warn(config: AgentConfig) -> None:
 def _run(agent: Agent, argv: Sequence[str] | None) -> None:
     config, systemd = agent.config, Notifier(os.environ)
     with _signals() as signals:
-        agent.start()
         log.info(
             "node %s: %s -> %s (%d events wait)",
             config.node,
@@ -87,6 +86,7 @@ def _run(agent: Agent, argv: Sequence[str] | None) -> None:
             config.url,
             agent.outbox.backlog,
         )
+        agent.start()
         systemd.ready(f"node {config.node}, {config.url}")
         while True:
             more = agent.cycle()

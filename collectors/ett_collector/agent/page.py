@@ -13,7 +13,7 @@ from ett_collector.agent.metrics import CONTENT_TYPE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE_S = 5.0
+PATIENCE_S = 2.0
 AT_ONCE = 8
 
 

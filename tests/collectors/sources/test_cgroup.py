@@ -52,8 +52,7 @@ def group() -> Iterator[Path]:
     folder.rmdir()
 
 
-@pytest.mark.parametrize("within", [(), CONTAINER], ids=["host", "container"])
-@pytest.mark.parametrize("sources", ["all", "cgroup"])
+@pytest.mark.parametrize(("sources", "within"), [("all", CONTAINER), ("cgroup", ()), ("cgroup", CONTAINER)])
 def test_trainer_that_the_oom_killer_takes(
     bench: Bench, group: Path, sources: str, within: tuple[str, ...]
 ) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ett_collector.agent.config import AgentConfig
 
-PATIENCE_S = 5.0
+PATIENCE_S = 3.0
 NEEDED = (
     "kernel_log",
     "cgroup",
