@@ -153,7 +153,7 @@ def test_secrets_are_made_once_and_kept_from_others(tmp_path: Path) -> None:
     script = DEPLOY / "docker" / "secrets.sh"
     made = tmp_path / "secrets"
     subprocess.run([script, made], capture_output=True, check=True)
-    assert set(SECRETS) <= {path.name for path in made.iterdir()}
+    assert set(SECRETS) == {path.name for path in made.iterdir()}
     assert all(f"./secrets/{name}" == one["file"] for name, one in SECRETS.items())
     assert (0o700, {0o644}) == (
         made.stat().st_mode & 0o777,
@@ -192,6 +192,20 @@ def test_the_example_and_the_stack_scrape_by_the_same_names() -> None:
     assert "fleet-ett" in jobs[1] <= jobs[0]
 
 
+def test_grafana_is_told_all_that_its_provisioning_asks_for() -> None:
+    """And dashboards lie where it looks for them."""
+    grafana = SERVICES["grafana"]
+    provisioning = DEPLOY / "grafana" / "provisioning"
+    text = "\n".join(
+        yaml.safe_dump(yaml.safe_load(path.read_text())) for path in provisioning.rglob("*.yaml")
+    )  # without comments
+    told = set(grafana["environment"]) | set(re.findall(r"(\w+)=\$\$\(cat", grafana["entrypoint"][-1]))
+    assert set(re.findall(r"\$\{?(\w+)", text)) == {name for name in told if name.startswith("ETT_")}
+    (looked_at,) = re.findall(r"path: (/\S+)", text)
+    (source,) = [volume.split(":")[0] for volume in grafana["volumes"] if volume.split(":")[1] == looked_at]
+    assert list((DEPLOY / source).glob("*.json"))
+
+
 def test_the_stack_comes_up_as_the_readme_says(stack: Stack) -> None:
     """Health checks, migrations, tokens, in the order of `depends_on` and README; a scrape and an alert go through."""
     composed = stack.composed
@@ -206,6 +220,16 @@ def test_the_stack_comes_up_as_the_readme_says(stack: Stack) -> None:
         done = composed.run("service", *words)
         assert 0 == done.returncode, done.stderr
         (stack.root / path).write_text(done.stdout)
+
+    password = (stack.root / "secrets" / "reader_password").read_text().strip()
+    told = SERVICES["grafana"]["environment"]
+    where = {
+        "host": "127.0.0.1",
+        "port": stack.ports["postgres"],
+        "dbname": told["ETT_GRAFANA_POSTGRES_DATABASE"],
+    }
+    with psycopg.connect(**where, user=told["ETT_GRAFANA_POSTGRES_USER"], password=password) as reader:
+        assert [] == reader.execute("SELECT * FROM report.jobs").fetchall()
 
     service = stack.start("service", ETT_PORT=str(stack.ports["service"]))
     assert service.stdout is not None

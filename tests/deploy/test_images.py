@@ -73,7 +73,8 @@ def test_the_agents_image_has_this_project_and_nobody_elses_code(image: Folder, 
     )
     assert process.stderr is not None
     with process.stderr:
-        assert f"{tmp_path} -> http://127.0.0.1:8080" in process.stderr.readline()
+        told = f"{tmp_path} -> http://127.0.0.1:8080"
+        assert next(line for line in process.stderr if told in line)
         process.send_signal(signal.SIGTERM)
         assert "ended: 0 events sent" in process.stderr.read()
     assert 0 == process.wait()
