@@ -252,3 +252,10 @@ def test_the_shipped_folder_is_the_one_that_is_mounted() -> None:
     (provider,) = told["providers"]
     assert "file" == provider["type"]
     assert provider["options"]["path"] in (DEPLOY / "grafana" / "README.md").read_text()
+
+
+def test_what_grafana_is_to_be_told_stands_in_the_readme() -> None:
+    """Every variable of the data sources, and no other."""
+    told = (DEPLOY / "grafana" / "README.md").read_text()
+    asked = (DEPLOY / "grafana" / "provisioning" / "datasources" / "fleet-ett.yaml").read_text()
+    assert set(re.findall(r"\$(GF_\w+)", asked)) == set(re.findall(r"^(GF_\w+)=", told, re.MULTILINE))

@@ -10,7 +10,8 @@ from psycopg import errors
 from sqlalchemy import make_url, text
 
 from fleet_ett.__main__ import main
-from fleet_ett.errors import Invalid
+from fleet_ett.errors import Invalid, Unavailable
+from fleet_ett.postgres.migrate import migrate, newest_revision
 from fleet_ett.postgres.pool import transaction
 from fleet_ett.postgres.report import make_reader
 from fleet_ett.postgres.shards.schema import AT_HOME, REPORTS
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+    from fleet_ett.postgres.server import EmbeddedServer
     from tests.http.service import Service
 
 VIEWS = "SELECT table_name FROM information_schema.views WHERE table_schema = 'report'"
@@ -128,6 +130,24 @@ def test_another_s_role_and_strange_names_are_refused(name: str, engine: Engine)
         owner = conn.scalar(text("SELECT current_user"))
         with pytest.raises(Invalid):
             make_reader(conn, owner if name == "postgres" else name)
+
+
+def test_a_schema_that_was_made_before_is_taken(postgres: EmbeddedServer) -> None:
+    """For a service whose user may make tables and no schemas."""
+    with psycopg.connect(postgres.conninfo, autocommit=True) as admin:
+        admin.execute("CREATE ROLE plain_user LOGIN")
+        admin.execute("CREATE DATABASE plain")
+        url = make_url(postgres.url).set(database="plain")
+        told = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        with psycopg.connect(told, autocommit=True) as there:
+            there.execute("GRANT CREATE, USAGE ON SCHEMA public TO plain_user")
+            as_plain = url.set(username="plain_user").render_as_string(hide_password=False)
+            with pytest.raises(Unavailable, match="permission denied for database"):
+                migrate(as_plain)
+            there.execute("CREATE SCHEMA report AUTHORIZATION plain_user")
+        assert newest_revision() == migrate(as_plain)
+        admin.execute("DROP DATABASE plain WITH (FORCE)")
+        admin.execute("DROP ROLE plain_user")
 
 
 def test_who_may_not_make_roles_is_told(engine: Engine) -> None:

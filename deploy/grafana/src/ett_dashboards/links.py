@@ -37,11 +37,6 @@ def of_series(label: str = "component") -> DashboardLink:
     return _link(f"/d/{COMPONENT}?var-component={value}&{_KEPT}", "The component")
 
 
-def to_dashboard(uid: str, title: str) -> DashboardLink:
-    """To another dashboard, with cluster and time range kept."""
-    return _link(f"/d/{uid}?{_KEPT}", title)
-
-
 def all_dashboards() -> DashboardLink:
     """The bar at the top."""
     bar = DashboardLink("fleet-ett").type(DashboardLinkType.DASHBOARDS).tags([TAG])

@@ -166,7 +166,7 @@ def _owners(objectives: Objectives) -> list[Builder[Panel]]:
                 )
             ],
             unit=GPUS, link=BY_COMPONENT, look=STACKED,
-        ),
+        ).data_links([links.of_series()]),
         bars(
             Words(
                 f"Budgets left ({period})",
