@@ -192,6 +192,7 @@ def check(server: Server, node: Node, root: Path) -> None:
             twin.start_agent()
             twin.wait_until_read()
             twin.stop_agent()
+            assert 0 == twin.backlog()
         finally:
             twin.close()
         # silence is a stall while somebody is seen alive: that is of the time, and nobody recorded it
