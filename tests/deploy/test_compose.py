@@ -199,8 +199,8 @@ def test_grafana_is_told_all_that_its_provisioning_asks_for() -> None:
     text = "\n".join(
         yaml.safe_dump(yaml.safe_load(path.read_text())) for path in provisioning.rglob("*.yaml")
     )  # without comments
-    told = set(grafana["environment"]) | set(re.findall(r"(\w+)=\$\$\(cat", grafana["entrypoint"][-1]))
-    assert set(re.findall(r"\$\{?(\w+)", text)) == {name for name in told if name.startswith("ETT_")}
+    told = {name.removesuffix("__FILE") for name in grafana["environment"]}  # as the image does
+    assert set(re.findall(r"\$\{?(\w+)", text)) == {name for name in told if name.startswith("GF_ETT_")}
     (looked_at,) = re.findall(r"path: (/\S+)", text)
     (source,) = [volume.split(":")[0] for volume in grafana["volumes"] if volume.split(":")[1] == looked_at]
     assert list((DEPLOY / source).glob("*.json"))
@@ -226,9 +226,9 @@ def test_the_stack_comes_up_as_the_readme_says(stack: Stack) -> None:
     where = {
         "host": "127.0.0.1",
         "port": stack.ports["postgres"],
-        "dbname": told["ETT_GRAFANA_POSTGRES_DATABASE"],
+        "dbname": told["GF_ETT_POSTGRES_DATABASE"],
     }
-    with psycopg.connect(**where, user=told["ETT_GRAFANA_POSTGRES_USER"], password=password) as reader:
+    with psycopg.connect(**where, user=told["GF_ETT_POSTGRES_USER"], password=password) as reader:
         assert [] == reader.execute("SELECT * FROM report.jobs").fetchall()
 
     service = stack.start("service", ETT_PORT=str(stack.ports["service"]))
