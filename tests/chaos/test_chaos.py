@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
@@ -113,10 +114,19 @@ class Chaos:
     def rage(self, seconds: float) -> None:
         """Fault after fault, all kinds before any comes again, and each once at least."""
         faults: list[Callable[[], None]] = [
-            self.agent_killed, self.service_killed, self.postgres_killed, self.network_cut, self.trainers_killed,
-            self.disk_of_the_agent_full, self.disk_of_postgres_full, self.clock_of_the_node_set,
-            self.clock_of_the_service_set,
-        ]  # fmt: skip
+            self.agent_killed,
+            self.service_killed,
+            self.postgres_killed,
+            self.network_cut,
+            self.trainers_killed,
+            self.disk_of_the_agent_full,
+            self.disk_of_postgres_full,
+        ]
+        if sys.version_info >= (
+            3,
+            11,
+        ):  # an older Python waits by the wall clock, of which the kernel has the real one
+            faults += [self.clock_of_the_node_set, self.clock_of_the_service_set]
         until = time.monotonic() + seconds
         while True:
             self.chance.shuffle(faults)
