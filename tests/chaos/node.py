@@ -90,7 +90,7 @@ class Node:
 
     def start_agent(self) -> None:
         options = ("--url", self._url, "--state-dir", str(self.state), "--heartbeat", "0.3", "--window", "2")
-        times = ("--poll", "0.05", "--timeout", "1", "--drain", "50")
+        times = ("--poll", "0.05", "--timeout", "1", "--drain", "50", "--sources", "none")
         self._agent = subprocess.Popen(
             [sys.executable, "-m", "ett_collector.agent.main", *options, *times],
             env=self._environ(self._disk, self._clock), stderr=self._log,
