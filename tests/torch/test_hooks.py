@@ -60,8 +60,8 @@ def steps(found: list[dict[str, Any]]) -> list[int]:
 
 
 def phases(found: list[dict[str, Any]]) -> list[str]:
-    """The names of phases in the order of their ends."""
-    return [one["phase"] for one in found if one["t"] == "phase"]
+    """The names of phases of the process itself in the order of their ends."""
+    return [one["phase"] for one in found if one["t"] == "phase" and one["phase"] != "launcher_start"]
 
 
 def checkpoints(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -175,7 +175,8 @@ def test_workers_of_a_loader_are_no_ranks(tmp_path: Path, start: str) -> None:
     assert [1, 2, 3, 4] == steps(found)
     assert {"data_warmup", "evaluation"} <= set(phases(found))
     assert 1 == [one["t"] for one in found].count("begin")
-    assert 3 <= [one["t"] for one in found].count("waited")
+    waits = [one["t"] for one in found].count("waited") + phases(found).count("data_stall")
+    assert 3 == waits  # two for batches, one for the end; before that was the warm-up, and the step held back
     assert "checkpoint_save_block" not in phases(found)
 
 
@@ -267,7 +268,7 @@ def test_checkpoints_of_dcp(tmp_path: Path) -> None:
         saving.result()
         dcp.load(state, checkpoint_id="two")
         try: dcp.load(state, checkpoint_id="three")
-        except Exception: pass
+        except BaseException: pass
     """)  # fmt: skip
     last = [one for one in found if one.get("phase") == "checkpoint_load"][-1]
 

@@ -74,7 +74,9 @@ def _first(distributed: Any, name: str, arguments: Arguments) -> Found | None:
         return None
     args, options = arguments
     kind = distributed.ProcessGroup
-    group = options.get("group") or next((one for one in args if isinstance(one, kind)), None)
+    group = options.get("group") or next(
+        (one for one in args if isinstance(one, kind)), distributed.group.WORLD
+    )
     backend = str(distributed.get_backend(group))
     if backend not in LAZY_BACKENDS or id(group) in _Used.groups:
         return None
