@@ -119,6 +119,10 @@ bench-readers: .venv-bench/bench.stamp ## how long readers of 10,000 jobs of 30 
 bench-scrape: .venv-bench/bench.stamp ## what a scrape of /metrics costs with 10, 1,000 and 10,000 live jobs (3 minutes)
 	.venv-bench/bin/python -m tests.bench.scrape
 
+.PHONY: bench-alerting
+bench-alerting: .venv-bench/bench.stamp prometheus ## what 30 days of history cost the rules, and how soon an alert comes (10 minutes)
+	.venv-bench/bin/python -m tests.bench.alerting
+
 .PHONY: bench-fleet
 bench-fleet: .venv-bench/bench.stamp ## all that a large fleet asks for, as one table with goals (an hour, and the machine alone)
 	.venv-bench/bin/python -m tests.bench.fleet

@@ -16,6 +16,7 @@ import yaml
 
 from tests.collectors.conftest import Bench, bench, receiver, until
 from tests.prometheus.programs import program
+from tests.prometheus.running import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["bench", "receiver"]
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules.yaml"
 TRAINER = "import ett_collector as ett\nett.start('j', attempt='a')\nett.step(0); say('up'); wait()"
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def page_of(port: int, path: str = "/metrics") -> tuple[int, str]:

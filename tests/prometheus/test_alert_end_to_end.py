@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -23,10 +20,12 @@ from fleet_ett.demo.backstage import LISTENS, stop
 from fleet_ett.rules.reading import read_objectives
 from fleet_ett.rules.render import render
 from tests.prometheus.programs import program
+from tests.prometheus.running import ask, free_port, is_ready, webhook
 from tests.test_cli import environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from queue import Queue
 
 GPUS = 64
 PATIENCE_S = 90  # a shared machine has slow moments
@@ -74,39 +73,6 @@ class Trainer(threading.Thread):
             assert [] == answer.raise_for_status().json()["quarantined"]
             told, last = [], now
         self.client.close()
-
-
-@contextmanager
-def webhook() -> Iterator[tuple[str, Queue[dict[str, Any]]]]:
-    """Where alerts are delivered: its address, and every alert as it comes."""
-    alerts: Queue[dict[str, Any]] = Queue()
-
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            for alert in body["alerts"]:
-                alerts.put(alert)
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *args: Any) -> None:
-            """Quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/", alerts
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def delivered(alerts: Queue[dict[str, Any]], name: str, status: str) -> dict[str, Any]:
@@ -208,18 +174,3 @@ def start_programs(run: Callable[..., subprocess.Popen[str]], folder: Path, port
     for address in (manager, prometheus):
         wait_for(lambda address=address: is_ready(address))
     return prometheus
-
-
-def is_ready(address: str) -> bool:
-    try:
-        return httpx.get(f"http://{address}/-/ready").is_success
-    except httpx.TransportError:
-        return False
-
-
-def ask(prometheus: str, query: str) -> float | None:
-    """The only value of an instant query, or None."""
-    answer = httpx.get(f"http://{prometheus}/api/v1/query", params={"query": query}).raise_for_status().json()
-    values = [float(one["value"][1]) for one in answer["data"]["result"]]
-    assert len(values) < 2
-    return values[0] if values else None
