@@ -127,6 +127,46 @@ def test_a_hook_that_fails_is_told_to_the_agent_alone(bench: Bench, tmp_path: Pa
     assert 1 == errors.count(f"{where} serialization: torch.serialization has no save")
 
 
+def test_hooks_are_left_out_by_name(bench: Bench, tmp_path: Path) -> None:
+    """The module is imported as if nobody waited for it."""
+    folder = package(tmp_path / "fake", torch__serialization="def save(): pass\ndef load(): pass")
+    code = "import torch.serialization as m\nprint(hasattr(m.save, '__wrapped__'))"
+
+    assert "True\n" == python(bench, code, folder)
+    assert "False\n" == python(bench, code, folder, ETT_AUTO_WITHOUT="compile,serialization")
+
+
+@pytest.mark.parametrize(("options", "hooked"), [((), True), (("--no-auto",), False)])
+def test_ett_run_turns_hooks_on(bench: Bench, options: tuple[str, ...], hooked: bool) -> None:  # noqa: FBT001
+    """Unless it is told not to."""
+    code = "import sys; print(type(sys.meta_path[0]).__name__ == 'Finder')"
+    run = bench.spawn(sys.executable, "-m", "ett_collector.run", *options, "--", sys.executable, "-c", code)
+
+    assert (f"{hooked}\n", "") == run.communicate(timeout=30)
+
+
+def test_a_hook_that_fails_at_a_call_leaves_the_call_alone(bench: Bench) -> None:
+    """It is made once, its result and its error are its own; the failure is told once."""
+    code = (
+        "from ett_collector.hooks import around, session\n"
+        "class module:\n"
+        "    def good(x): print('called'); return x\n"
+        "    def bad(): raise KeyError('theirs')\n"
+        "def broken(*_): raise ValueError('ours')\n"
+        "live = session.act()\n"
+        "around.put(module, 'good', 'first', lambda _: around.opened(live, 'evaluation'), broken)\n"
+        "around.put(module, 'bad', 'second', lambda _: around.opened(live, 'evaluation'))\n"
+        "print(module.good(1)); around.put(module, 'good', 'third', broken); print(module.good(2))\n"
+        "try: module.bad()\n"
+        "except KeyError as error: print(error)\n"
+    )
+
+    assert "called\n1\ncalled\n2\n'theirs'\n" == python(bench, code, **RANK)
+    (found,) = records(bench)
+    assert ["first", "third"] == [one["hook"] for one in found if one["t"] == "notice"]
+    assert 3 == phases(found).count("evaluation")
+
+
 def test_a_worker_of_torchrun_is_recorded_from_its_start(bench: Bench) -> None:
     """Imports that fail are on record, with the traceback and the phase that they failed in."""
     path = os.pathsep.join([BOOTSTRAP, COLLECTORS])

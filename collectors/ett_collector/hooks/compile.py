@@ -58,7 +58,8 @@ def watch_graphs(module: Any) -> None:
 
     @wraps(load)
     def loaded(key: str, *args: Any, **options: Any) -> Any:
-        _Compiling.fx_keys.append(key)
+        if _Compiling.opened is not None:
+            _Compiling.fx_keys.append(key)
         return load(key, *args, **options)
 
     cache.load_with_key = staticmethod(loaded)
@@ -71,7 +72,7 @@ def watch_keys(module: Any) -> None:
     @wraps(make)
     def made(*args: Any, **options: Any) -> Any:
         found = make(*args, **options)
-        if isinstance(found, tuple) and found and isinstance(found[0], str):
+        if _Compiling.opened is not None and isinstance(found, tuple) and isinstance(found[0], str):
             _Compiling.aot_keys.append(found[0])
         return found
 
