@@ -9,7 +9,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from fleet_ett.postgres import counters, rollups, storage
+from fleet_ett.postgres import counters, rollups, storage, work_lives
 from fleet_ett.postgres.reads import snapshot
 from fleet_ett.serve import database_url, pool
 
@@ -31,7 +31,11 @@ def stats(settings: Settings, args: argparse.Namespace) -> int:
     with database_url(settings) as url, pool(settings, url) as engine, snapshot(engine) as conn:
         conn.exec_driver_sql(STATEMENT_TIMEOUT)
         found = storage.measure(conn, now=time.time_ns())
-        wrong = [*rollups.differences(conn), *counters.differences(conn)] if args.check else []
+        wrong = (
+            [*rollups.differences(conn), *counters.differences(conn), *work_lives.differences(conn)]
+            if args.check
+            else []
+        )
     told = figures(found, settings)
     if args.check:
         told["check"] = wrong

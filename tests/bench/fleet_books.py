@@ -17,7 +17,7 @@ import psycopg
 from sqlalchemy import create_engine
 
 from fleet_ett.core.ledger import attribute
-from fleet_ett.postgres import partitions, rollups
+from fleet_ett.postgres import partitions, rollups, work_lives
 from tests.http.story import rollback
 
 if TYPE_CHECKING:
@@ -230,6 +230,7 @@ def fill(url: str, conninfo: str, *, jobs: int, days: int) -> int:
     _say("roll-ups, by the product's own backfill")
     with engine.begin() as conn:
         rollups.backfill(conn)
+        work_lives.backfill(conn)
     engine.dispose()
     with psycopg.connect(conninfo, autocommit=True) as conn:
         _say("vacuum and analyze")

@@ -43,12 +43,15 @@ def long_job(name: str, start: float, days: float, gpus: int, **meta: str) -> Jo
     """Compiles, trains over days with a stall of data in between, dies, comes again and trains on."""
     half = days * 43_200
     at = start
-    job = Job(name, gpus, f"node-{name}", dict(meta)).begin(at).phase("compile_cold", at, at + 1800)
+    job = Job(name, gpus, f"node-{name}", dict(meta)).begin(at)
+    job.phase("compile_cold", at, at + 1800, work_key=f"graph-{meta.get('model')}")
     job.steps(1, 1000, at + 1800, at + half / 2).phase("evaluation", at + half / 2, at + half / 2 + 7000)
     job.steps(1001, 2000, at + half / 2 + 7000, at + half).saved(1900, at + half - 60)
     job.end(at + half, "failed", exit_code=1)
     at += half + 3000
-    job.begin(at).phase("compile_cold", at, at + 900).steps(1901, 3000, at + 900, at + half)
+    job.begin(at).phase("compile_cold", at, at + 900, work_key=f"graph-{meta.get('model')}").steps(
+        1901, 3000, at + 900, at + half
+    )
     return job.end(at + half)
 
 
@@ -257,3 +260,34 @@ def test_jobs_that_lost_time_so_in_an_hour_of_the_window(
         for row in rows:
             (own,) = expected(segments, low, high, (), lambda one, row=row: one.job == row["job"]).values()
             assert (own["wall_ns"], own["productive_wall_ns"]) == (row["wall_ns"], row["productive_wall_ns"])
+
+
+@pytest.mark.parametrize(
+    "filters", [{}, {"team": "ads"}, {"phase": "compile_cold"}, {"component": "compiler"}]
+)
+def test_work_with_keys_is_what_began_in_the_window(service: Service, filters: dict[str, str]) -> None:
+    query = (
+        "SELECT work_key, job, team, w.start_ns, wall_ns, seen_in_job FROM work w JOIN jobs USING (job_id)"
+        " ORDER BY w.start_ns"
+    )
+    with service.engine.connect() as conn:
+        rows = list(conn.exec_driver_sql(query))
+    assert {"graph-m1", "graph-m2", "graph-m3", "graph-None"} == {row.work_key for row in rows}
+    first = {row.work_key: row for row in reversed(rows)}
+    for low, high in windows():
+        within = [
+            row for row in rows if low <= row.start_ns < high and filters.get("team", row.team) == row.team
+        ]
+        again = [row for row in within if row != first[row.work_key]]
+        found = service.get("/v1/fleet/repeated-work", from_=low, to=high, **filters)
+        assert sum(row.wall_ns for row in within) == found["keyed_ns"], (low, high)
+        assert sum(row.wall_ns for row in within if row.seen_in_job) == found["cacheable_in_job_ns"]
+        assert sum(row.wall_ns for row in again) == found["cacheable_ns"]
+        keys = {row.work_key for row in again}
+        assert {
+            key: (
+                sum(row.work_key == key for row in within),
+                len({row.job for row in within if row.work_key == key}),
+            )
+            for key in keys
+        } == {row["work_key"]: (row["times"], row["jobs"]) for row in found["items"]}

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from ett_collector.wire import Event
 from fleet_ett.core.identity import unique
 from fleet_ett.core.ledger import Carry, JobMeta, attempt_start, job_meta
-from fleet_ett.postgres import counters, jobs_due, ledgers, rollups
+from fleet_ett.postgres import counters, jobs_due, ledgers, rollups, work_lives
 from fleet_ett.postgres.arrays import update
 from fleet_ett.postgres.event_reads import EventReads, Near
 from fleet_ett.postgres.job_books import JobBooks, unpacked_folded
@@ -284,6 +284,7 @@ class Bookings:
         jobs_due.soil_attempts(self.conn, kept)
         changes.write(self.conn)
         rollups.note(self.conn, changes.cells)
+        work_lives.note(self.conn, changes.works)
         for job in self.jobs:
             if job.closing and any(job.closing[name] != one for name, one in job.names.items()):
                 rollups.rename(self.conn, job.job_id, job.closing)

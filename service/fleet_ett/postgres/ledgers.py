@@ -78,18 +78,20 @@ def gap_rows(job_id: int, attempt_id: int, gap: Segments, *, since: int = 0) -> 
 class Changes:
     """What changes in the derived tables: rows that go, rows with other amounts, and new ones, by table.
 
-    `cells`: rows of the ledger that are not as before, [(before or None, after or None)].
+    `cells`, `works`: rows of the ledger, and of work, that are not as before, [(before or None, after or None)].
     """
 
     gone: dict[Table, list[Cells]] = field(default_factory=dict)
     other: dict[Table, list[Cells]] = field(default_factory=dict)
     new: dict[Table, list[Cells]] = field(default_factory=dict)
     cells: list[tuple[Cells | None, Cells | None]] = field(default_factory=list)
+    works: list[tuple[Cells | None, Cells | None]] = field(default_factory=list)
 
     def replace(self, table: Table, before: Iterable[Cells], after: Iterable[Cells]) -> None:
         """These rows instead of those. Rows are in the order of the table's columns."""
         size = _KEYS[table]
         there = {row[:size]: row for row in before}
+        noted = self.cells if table is ledger else self.works if table is work else None
         for row in after:
             old = there.pop(row[:size], None)
             if old == row:
@@ -98,12 +100,12 @@ class Changes:
                 self.new.setdefault(table, []).append(row)
             else:
                 self.other.setdefault(table, []).append(row)
-            if table is ledger:
-                self.cells.append((old, row))
+            if noted is not None:
+                noted.append((old, row))
         if there:
             self.gone.setdefault(table, []).extend(there.values())
-            if table is ledger:
-                self.cells += [(old, None) for old in there.values()]
+            if noted is not None:
+                noted += [(old, None) for old in there.values()]
 
     def add(self, more: Changes) -> None:
         """Those changes, too: of other attempts."""
@@ -111,6 +113,7 @@ class Changes:
             for table, rows in theirs.items():
                 mine.setdefault(table, []).extend(rows)
         self.cells += more.cells
+        self.works += more.works
 
     def write(self, conn: Connection) -> None:
         """Write them all."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from fleet_ett.errors import Unavailable
-from fleet_ett.postgres import partitions, rollups
+from fleet_ett.postgres import partitions, rollups, work_lives
 from fleet_ett.postgres.audit import prune_audit
 from fleet_ett.postgres.ledgers import DERIVED
 from fleet_ett.postgres.pool import LONG_S, transaction
@@ -136,6 +136,7 @@ def drop_books(conn: Connection, job_id: int) -> None:
     conn.execute(_UNFOLD, {"job_id": job_id})
     forgotten = conn.execute(_FORGET, {"job_id": job_id}).scalars().all()
     rollups.take_out(conn, job_id, forgotten)
+    work_lives.take_out(conn, job_id, forgotten)
     for attempt_id in forgotten:
         for table in (*DERIVED, incidents):
             conn.execute(table.delete().where(table.c.job_id == job_id, table.c.attempt_id == attempt_id))

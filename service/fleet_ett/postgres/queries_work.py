@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import and_, case, exists, func, literal, select, true
+from sqlalchemy import and_, case, exists, func, literal, select, true, union_all
 
 from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
 from fleet_ett.postgres.queries_sums import cells
+from fleet_ett.postgres.queries_windows import Lives
 from fleet_ett.postgres.rows import after_key, exact_rows
-from fleet_ett.postgres.tables import attempts, jobs, ledger, work
+from fleet_ett.postgres.tables import attempts, jobs, ledger, work, work_lives
+from fleet_ett.postgres.work_lives import SUMS
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Subquery
@@ -24,6 +26,7 @@ KEYED = (
     "cacheable_ns",
     "cacheable_gpu_ns",
 )
+SUMMED = KEYED[:4]  # what rows add up to; the rest is what keys come to
 SHOWN = {
     "phase": "phase",
     "work_key": "work_key",
@@ -96,24 +99,14 @@ def _of_keys(scope: Scope) -> Subquery:
 
     That is all of a key but the fleet's first: one look into an index a key, and none a row.
     """
-    rows = select(work).where(*_in_scope(work, scope)).subquery("keyed")
     key = ("phase", "work_key")
-    amounts = {
-        "keyed_ns": total(rows.c.wall_ns),
-        "keyed_gpu_ns": total(rows.c.gpu_ns),
-        "cacheable_in_job_ns": total(rows.c.wall_ns, rows.c.seen_in_job),
-        "cacheable_in_job_gpu_ns": total(rows.c.gpu_ns, rows.c.seen_in_job),
-    }
-    of_key = [rows.c[name] for name in key]
-    summed = [column.label(name) for name, column in amounts.items()]
-    of_jobs = select(*of_key, func.count().label("times"), *summed).group_by(*of_key, rows.c.job_id)
-    in_jobs = of_jobs.subquery("in_jobs")
+    in_jobs = _in_jobs(scope)
     keys = (
         select(
             *(in_jobs.c[name] for name in key),
             func.sum(in_jobs.c.times).label("times"),
             func.count().label("jobs"),
-            *(total(in_jobs.c[name]).label(name) for name in amounts),
+            *(total(in_jobs.c[name]).label(name) for name in SUMMED),
         )
         .group_by(*(in_jobs.c[name] for name in key))
         .subquery("keys")
@@ -132,6 +125,26 @@ def _of_keys(scope: Scope) -> Subquery:
         .join_from(keys, first, true(), isouter=True)
         .subquery("of_keys")
     )
+
+
+def _in_jobs(scope: Scope) -> Subquery:
+    """Keyed work by key and job: of the jobs that lie whole in the window as it is kept, of others row by row."""
+    lives, parts = Lives.of(scope.window), []
+    if lives.used and not scope.filters.component:
+        of_lives = [
+            work_lives.c[name].label(told) for name, told in zip(SUMS, ("times", *SUMMED), strict=True)
+        ]
+        whole = select(work_lives.c.job_id, work_lives.c.phase, work_lives.c.work_key, *of_lives)
+        parts.append(lives.only_whole(whole.where(*_of_scope(work_lives, scope)), work_lives))
+    if not parts or not lives.are_all:
+        chosen = select(work).where(*_in_scope(work, scope))
+        rows = (lives.only_cut(chosen, work) if parts else chosen).subquery("keyed")
+        key = [rows.c[name] for name in ("job_id", "phase", "work_key")]
+        amounts = (rows.c.wall_ns, rows.c.gpu_ns)
+        sums = (*map(total, amounts), *(total(one, rows.c.seen_in_job) for one in amounts))
+        of_rows = [one.label(name) for name, one in zip(SUMMED, sums, strict=True)]
+        parts.append(select(*key, func.count().label("times"), *of_rows).group_by(*key))
+    return union_all(*parts).subquery("in_jobs")
 
 
 def _first(scope: Scope, keys: Subquery) -> FromClause:
@@ -153,10 +166,7 @@ def _first(scope: Scope, keys: Subquery) -> FromClause:
 
 def _in_scope(rows: FromClause, scope: Scope) -> list[ColumnElement[bool]]:
     """Whether a row of `work` is asked about."""
-    out = [*inside(rows.c.start_ns, scope.window), *row_passes(rows, scope.filters, "phase")]
-    passing = job_passes(scope.filters, scope.window, rows_have=("component", "phase"))
-    if passing:
-        out.append(rows.c.job_id.in_(select(jobs.c.job_id).where(*passing)))
+    out = [*inside(rows.c.start_ns, scope.window), *_of_scope(rows, scope)]
     if scope.filters.component:
         out.append(
             exists().where(
@@ -166,4 +176,13 @@ def _in_scope(rows: FromClause, scope: Scope) -> list[ColumnElement[bool]]:
                 ledger.c.component.in_(scope.filters.component),
             )
         )
+    return out
+
+
+def _of_scope(rows: FromClause, scope: Scope) -> list[ColumnElement[bool]]:
+    """Whether its phase and its job are asked about."""
+    out = row_passes(rows, scope.filters, "phase")
+    passing = job_passes(scope.filters, scope.window, rows_have=("component", "phase"))
+    if passing:
+        out.append(rows.c.job_id.in_(select(jobs.c.job_id).where(*passing)))
     return out

@@ -58,6 +58,7 @@ from fleet_ett.postgres.tables.rollups import (
     tenant_days,
     weight_days,
     weight_hours,
+    work_lives,
 )
 
 __all__ = [
@@ -100,4 +101,5 @@ __all__ = [
     "weight_days",
     "weight_hours",
     "work",
+    "work_lives",
 ]

@@ -125,6 +125,21 @@ job_hours, job_days = (
     for table, period, wide in (("job_hours", "hour_ns", ()), ("job_days", "day_ns", ("gpu",)))
 )
 
+# Keyed work (`work`) of a job's whole life; `seen`: what of it the job had done before.
+work_lives = Table(
+    "work_lives",
+    metadata,
+    Column("job_id", BigInteger, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("work_key", Text, nullable=False),
+    Column("times", BigInteger, nullable=False),
+    Column("wall_ns", BigInteger, nullable=False),
+    Column("gpu_ns", Numeric, nullable=False),
+    Column("seen_wall_ns", BigInteger, nullable=False),
+    Column("seen_gpu_ns", Numeric, nullable=False),
+    PrimaryKeyConstraint("job_id", "phase", "work_key"),
+)
+
 # One row a job.
 job_lives = Table(
     "job_lives",
