@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ett_collector.agent import offset as offset_module
 from ett_collector.agent.nodeclock import NodeClock
 from ett_collector.agent.offset import ClockOffset
+
+if TYPE_CHECKING:
+    import pytest
 
 S = 1_000_000_000
 HEAD: dict[str, Any] = {
@@ -84,9 +88,11 @@ def test_a_service_whose_clock_is_set_for_a_while_is_not_followed() -> None:
     assert [100, 100, 100.2] == [measured.at(630), measured.at(1000), measured.at(1231)]
 
 
-def test_a_machine_that_slept_is_measured_anew() -> None:
+def test_a_machine_that_slept_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its monotonic clock stood for an hour, so that its own clock is behind by it."""
     measured = Measured()
     measured.at(10)
-    measured.wall_ahead, measured.service_ahead = 3600, 3600
+    before = offset_module.asleep_ns()
+    monkeypatch.setattr(offset_module, "asleep_ns", lambda: before + 3600 * S)
+    measured.service_ahead = 3600
     assert 100 - 3600 == measured.at(11)
