@@ -20,6 +20,9 @@ WEEK_NS = 7 * DAY_NS
 # 1970-01-01 was a Thursday; weeks start on Monday, UTC.
 WEEK_SHIFT_NS = 3 * DAY_NS
 
+# Ratios are added up as integers of this unit, each rounded: their sum is the same in any order.
+RATIO = 2.0**-60
+
 # What a question may be grouped by.
 ETT_BY = ("cluster", "team", "model", "framework", "job", "hour", "day", "week")
 DIRECT_BY = ("phase", "heading", "repeated")
@@ -74,7 +77,10 @@ class Reads(Protocol):
     """
 
     def ett(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
-        """Sums for ETT in groups of `by` (of ETT_BY), one row without `by` even when nothing is booked."""
+        """Sums for ETT in groups of `by` (of ETT_BY), one row without `by` even when nothing is booked.
+
+        `ratios`: the jobs' own ETT added up, in units of RATIO.
+        """
         ...
 
     def held(self, scope: Scope, by: Sequence[str]) -> list[Row]:

@@ -182,6 +182,19 @@ def test_groups_of_any_window_are_the_segments(service: Service, segments: list[
             assert amounts == {name: found[key][name] for name in amounts}, (low, high, key)
 
 
+@pytest.mark.parametrize("by", ["cluster", "team", "model,team", "cluster,team", "day"])
+def test_the_total_is_the_same_whatever_it_is_made_of(service: Service, by: str) -> None:
+    """Of the groups where one page has them all, of the jobs where not."""
+    for low, high in windows():
+        parts = ("by", "items", "next")
+        alone = service.get("/v1/fleet/ett", from_=low, to=high)
+        for limit in (1, 1000):
+            total = service.get("/v1/fleet/ett", from_=low, to=high, by=by, limit=limit)
+            assert {k: v for k, v in alone.items() if k not in parts} == {
+                k: v for k, v in total.items() if k not in parts
+            }
+
+
 @pytest.mark.parametrize(
     ("filters", "chosen"),
     [

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from fleet_ett.core.ratios import ett
 from fleet_ett.core.taxonomy import HEADINGS
+from fleet_ett.reads import RATIO
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from fleet_ett.reads import Row
 
@@ -57,7 +58,30 @@ def fleet_figures(row: Row) -> Row:
         "headings": every_heading(row["headings"]),
         "gpu_headings": every_heading(row["gpu_headings"]),
     }
-    return {name: value for name, value in row.items() if not name.startswith("settled_productive")}
+    return {
+        name: value
+        for name, value in row.items()
+        if name != "ratios" and not name.startswith("settled_productive")
+    }
+
+
+def added_up(rows: Sequence[Row]) -> Row:
+    """The sums of all groups together, where each job is in one of them; there is at least one."""
+    out: Row = {
+        name: sum(number(row, name) for row in rows)
+        for name, value in rows[0].items()
+        if isinstance(value, int)
+    }
+    for name in ("headings", "gpu_headings"):
+        sums: dict[str, int] = {}
+        for row in rows:
+            told = row[name]
+            assert isinstance(told, dict)
+            for heading, amount in told.items():
+                sums[heading] = sums.get(heading, 0) + int(amount)
+        out[name] = sums
+    jobs, ratios = number(out, "jobs"), number(out, "ratios")
+    return out | {"ett_job_weighted": float(ratios) / float(jobs) * RATIO if jobs else None}
 
 
 def job_figures(row: Row) -> Row:

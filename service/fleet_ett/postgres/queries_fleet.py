@@ -69,7 +69,8 @@ def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) 
         and_(true(), *(sums.c[name] == part.c[name] for name in by)) for part in (headings, weights)
     )
     jobs_held = func.coalesce(weights.c.jobs, 0).label("jobs")
-    parts = (headings.c.headings, headings.c.gpu_headings, jobs_held, weights.c.ett_job_weighted)
+    ratios = func.coalesce(weights.c.ratios, 0).label("ratios")
+    parts = (headings.c.headings, headings.c.gpu_headings, jobs_held, weights.c.ett_job_weighted, ratios)
     keys = [sums.c[name] for name in by]
     query = (
         select(*sums.c, *parts)

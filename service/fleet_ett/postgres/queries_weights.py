@@ -30,6 +30,7 @@ from fleet_ett.postgres.queries_windows import between
 from fleet_ett.postgres.tables import job_days, job_hours, jobs, ledger_deltas, weight_days, weight_hours
 from fleet_ett.postgres.tables.rollups import NAMES
 from fleet_ett.postgres.weights import changed
+from fleet_ett.reads import RATIO
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
     from fleet_ett.postgres.queries_windows import Pieces, Span
     from fleet_ett.reads import Scope
 
-FINE = 2.0**60  # as in `weights.py`
+FINE = 1 / RATIO  # as in `weights.py`
 
 
 def weights(scope: Scope, by: Sequence[str], pieces: Pieces) -> Subquery:
-    """`jobs` and `ett_job_weighted` by group."""
+    """`jobs`, `ett_job_weighted` and `ratios`, of which it is the mean (units of 2^-60), by group."""
     spans, kept, by_job = _whole_periods(pieces, by)
     source = Source(scope, tuple(name for name in OF_JOBS if name in by))
     rest = job_sums(pieces, lives_of(scope, by), left_out=spans)
@@ -55,8 +56,9 @@ def weights(scope: Scope, by: Sequence[str], pieces: Pieces) -> Subquery:
             parts += _told(scope, by, spans, kept, next(iter(source.names), ""))
     all_of = union_all(*parts).subquery("jobs_of")
     keys, jobs_held = [all_of.c[name] for name in by], func.sum(all_of.c.jobs)
-    mean = cast(func.sum(all_of.c.ratios), Float) / func.nullif(cast(jobs_held, Float), 0) / FINE
-    query = select(*keys, jobs_held.label("jobs"), mean.label("ett_job_weighted"))
+    ratios = func.sum(all_of.c.ratios)
+    mean = cast(ratios, Float) / func.nullif(cast(jobs_held, Float), 0) / FINE
+    query = select(*keys, jobs_held.label("jobs"), mean.label("ett_job_weighted"), ratios.label("ratios"))
     return query.group_by(*keys).subquery("weights") if by else query.subquery("weights")
 
 
