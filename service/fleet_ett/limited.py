@@ -38,17 +38,9 @@ class TeamReads:
         """See `Reads`."""
         return self._books.worst(self._mine(scope), by, most)
 
-    def repeated_work(self, scope: Scope) -> Row:
+    def repeated_work(self, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
         """See `Reads`."""
-        return self._books.repeated_work(self._mine(scope))
-
-    def repeated_phases(self, scope: Scope) -> list[Row]:
-        """See `Reads`."""
-        return self._books.repeated_phases(self._mine(scope))
-
-    def work_keys(self, scope: Scope, page: Page) -> list[Row]:
-        """See `Reads`."""
-        return self._books.work_keys(self._mine(scope), page)
+        return self._books.repeated_work(self._mine(scope), page)
 
     def jobs(self, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""

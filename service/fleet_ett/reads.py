@@ -95,16 +95,11 @@ class Reads(Protocol):
         """The groups of `lost_time` that lost most, by whichever of the two views is larger (GPU-ns)."""
         ...
 
-    def repeated_work(self, scope: Scope) -> Row:
-        """Sums of replay and of repeated startup, and what a cache would have saved."""
-        ...
+    def repeated_work(self, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
+        """Sums of replay and of repeated startup (by phase in `phases`), and what a cache would have saved.
 
-    def repeated_phases(self, scope: Scope) -> list[Row]:
-        """Repeated startup by phase."""
-        ...
-
-    def work_keys(self, scope: Scope, page: Page) -> list[Row]:
-        """Work keys that were done more than once, the dearest first."""
+        With them the work keys that were done more than once, the dearest first.
+        """
         ...
 
     def jobs(self, scope: Scope, page: Page) -> list[Row]:

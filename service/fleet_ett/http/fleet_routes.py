@@ -25,7 +25,6 @@ from fleet_ett.http.schemas import (
     LostGroups,
     LostRow,
     LostTime,
-    PhaseWork,
     RepeatedWork,
 )
 from fleet_ett.reads import DIRECT_BY, ETT_BY, INDUCED_BY, LOST_BY, Page
@@ -103,12 +102,11 @@ def get_repeated_work(request: Request, open_books: Books, query: Annotated[Page
     scope = query.scope()
     page = page_of(request, query.limit, query.cursor, (int, str, str))
     with open_books() as books:
-        sums = books.repeated_work(scope)
-        phases = [PhaseWork.model_validate(row) for row in books.repeated_phases(scope)]
-        rows, following = cut(request, books.work_keys(scope, page), query.limit)
+        sums, found = books.repeated_work(scope, page)
+    rows, following = cut(request, found, query.limit)
     items = [KeyRow.model_validate(row) for row in rows]
     share = ett(number(sums, "cacheable_gpu_ns"), number(sums, "keyed_gpu_ns"))
-    more: Row = {"cacheable_share": share, "phases": phases, "items": items, "next": following}
+    more: Row = {"cacheable_share": share, "items": items, "next": following}
     return answer(request, RepeatedWork.model_validate(sums | more), items)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import and_, case, exists, func, literal, select, true, union_all
+from sqlalchemy import and_, case, exists, func, literal, or_, select, true, union_all
 
 from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
 from fleet_ett.postgres.queries_sums import cells
@@ -39,59 +39,68 @@ SHOWN = {
 }
 
 
-def sum_repeated_work(conn: Connection, scope: Scope) -> Row:
-    """Sums of replay, repeated startup and keyed work; `replayed_steps` is null where a job's is."""
+def read_repeated_work(conn: Connection, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
+    """Sums of replay, repeated startup (`phases`: by phase, the dearest first) and keyed work, and a page of the keys.
+
+    The keys are those of which something was cacheable, by what a cache would have saved (GPU-ns), falling.
+    `replayed_steps` is null where a job's is.
+    """
+    keyed, keys = _keyed(conn, scope, page)
+    return _booked(conn, scope) | keyed | _steps(conn, scope), keys
+
+
+def _booked(conn: Connection, scope: Scope) -> Row:
     rows = cells(scope, (), rows_have=("component", "phase"))
-    replay, startup = rows.c.heading == "replay", and_(rows.c.heading == "startup", rows.c.repeated)
-    booked_sums = select(
-        total(rows.c.wall_ns, replay).label("replay_ns"),
-        total(rows.c.gpu_ns, replay).label("replay_gpu_ns"),
-        total(rows.c.wall_ns, startup).label("repeated_startup_ns"),
-        total(rows.c.gpu_ns, startup).label("repeated_startup_gpu_ns"),
+    labels = (rows.c.heading, rows.c.phase, rows.c.component)
+    wall, gpu = total(rows.c.wall_ns).label("wall_ns"), total(rows.c.gpu_ns).label("gpu_ns")
+    again = or_(rows.c.heading == "replay", and_(rows.c.heading == "startup", rows.c.repeated))
+    query = select(*labels, wall, gpu).where(again).group_by(*labels).order_by(gpu.desc(), *labels)
+    sums = dict.fromkeys(("replay_ns", "replay_gpu_ns", "repeated_startup_ns", "repeated_startup_gpu_ns"), 0)
+    phases: list[Row] = []
+    for row in conn.execute(query):
+        what = "replay" if row.heading == "replay" else "repeated_startup"
+        for unit, amount in (("ns", int(row.wall_ns)), ("gpu_ns", int(row.gpu_ns))):
+            sums[f"{what}_{unit}"] += amount
+        if row.heading != "replay" and row.wall_ns:
+            told = {"repeated_ns": int(row.wall_ns), "repeated_gpu_ns": int(row.gpu_ns)}
+            phases.append({"phase": row.phase, "component": row.component, **told})
+    return {**sums, "phases": phases}
+
+
+def _keyed(conn: Connection, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
+    """The sums of all keys, and a page of them: put together once."""
+    of_keys = select(_of_keys(scope)).cte("of_keys")
+    sums = select(*(total(of_keys.c[name]).label(f"all_{name}") for name in KEYED)).subquery("sums")
+    order = [of_keys.c.cacheable_gpu_ns, of_keys.c.phase, of_keys.c.work_key]
+    shown = (
+        select(*(of_keys.c[name].label(told) for name, told in SHOWN.items()))
+        .where(of_keys.c.cacheable_times > 0, *after_key(order, page.after, falling=(True, False, False)))
+        .order_by(order[0].desc(), *order[1:])
+        .limit(page.limit)
+        .subquery("shown")
     )
-    of_keys = _of_keys(scope)
-    keyed_sums = select(*(total(of_keys.c[name]).label(name) for name in KEYED))
+    query = (
+        select(*sums.c, *shown.c)
+        .join_from(sums, shown, true(), isouter=True)
+        .order_by(shown.c.cacheable_gpu_ns.desc(), shown.c.phase, shown.c.work_key)
+    )
+    rows = exact_rows(conn, query, key=("cacheable_gpu_ns", "phase", "work_key"))
+    keys = [{name: value for name, value in row.items() if not name.startswith("all_")} for row in rows]
+    return {name: rows[0][f"all_{name}"] for name in KEYED}, [row for row in keys if row["phase"] is not None]
+
+
+def _steps(conn: Connection, scope: Scope) -> Row:
     steps = attempts.c.steps_replayed
     replayed = case((func.count(steps) == func.count(), total(steps)), else_=None)
-    steps_sum = (
+    query = (
         select(replayed.label("replayed_steps"))
         .where(attempts.c.summary.is_not(None), *inside(attempts.c.start_ns, scope.window))
         .select_from(attempts)
     )
     passing = job_passes(scope.filters, scope.window)
     if passing:
-        steps_sum = steps_sum.join(jobs, jobs.c.job_id == attempts.c.job_id).where(*passing)
-    out: Row = {}
-    for query in (booked_sums, keyed_sums, steps_sum):
-        out |= exact_rows(conn, query)[0]
-    return out
-
-
-def sum_repeated_phases(conn: Connection, scope: Scope) -> list[Row]:
-    """Repeated startup by phase and its component, the dearest first."""
-    rows = cells(scope, (), rows_have=("component", "phase"))
-    wall, gpu = total(rows.c.wall_ns).label("repeated_ns"), total(rows.c.gpu_ns).label("repeated_gpu_ns")
-    query = (
-        select(rows.c.phase, rows.c.component, wall, gpu)
-        .where(rows.c.heading == "startup", rows.c.repeated)
-        .group_by(rows.c.phase, rows.c.component)
-        .having(func.sum(rows.c.wall_ns) > 0)
-        .order_by(gpu.desc(), rows.c.phase, rows.c.component)
-    )
-    return exact_rows(conn, query)
-
-
-def list_work_keys(conn: Connection, scope: Scope, page: Page) -> list[Row]:
-    """Keys of which something was cacheable, by what a cache would have saved (GPU-ns), falling."""
-    sums = _of_keys(scope)
-    keys = [sums.c.cacheable_gpu_ns, sums.c.phase, sums.c.work_key]
-    query = (
-        select(*(sums.c[name].label(shown) for name, shown in SHOWN.items()))
-        .where(sums.c.cacheable_times > 0, *after_key(keys, page.after, falling=(True, False, False)))
-        .order_by(keys[0].desc(), *keys[1:])
-        .limit(page.limit)
-    )
-    return exact_rows(conn, query, key=("cacheable_gpu_ns", "phase", "work_key"))
+        query = query.join(jobs, jobs.c.job_id == attempts.c.job_id).where(*passing)
+    return exact_rows(conn, query)[0]
 
 
 def _of_keys(scope: Scope) -> Subquery:

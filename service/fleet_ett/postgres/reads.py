@@ -66,20 +66,10 @@ class PostgresReads:
         self._check(scope.window)
         return queries_fleet.list_worst(self._conn, scope, by, most)
 
-    def repeated_work(self, scope: Scope) -> Row:
+    def repeated_work(self, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_work.sum_repeated_work(self._conn, scope)
-
-    def repeated_phases(self, scope: Scope) -> list[Row]:
-        """See `Reads`."""
-        self._check(scope.window)
-        return queries_work.sum_repeated_phases(self._conn, scope)
-
-    def work_keys(self, scope: Scope, page: Page) -> list[Row]:
-        """See `Reads`."""
-        self._check(scope.window)
-        return queries_work.list_work_keys(self._conn, scope, page)
+        return queries_work.read_repeated_work(self._conn, scope, page)
 
     def jobs(self, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
