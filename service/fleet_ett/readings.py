@@ -23,7 +23,7 @@ QUALITY_WINDOW = "24h"
 # "sum" for the sum in ns). Cumulative, as Prometheus has them.
 DURATIONS = ("time_to_start_seconds", "time_to_recover_seconds", "detection_seconds")
 # What jobs hold now, kept like counters, but it also falls: labels cluster and team.
-HELD = ("jobs_running", "gpus_allocated")
+HELD = ("jobs_running", "gpus_allocated", "gpus_without_progress")
 # Upper bounds (s).
 BUCKETS_S = (1, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400)
 
@@ -61,12 +61,13 @@ class Productive:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Jobs that hold hardware now, and how many GPUs."""
+    """Jobs that hold hardware now, how many GPUs, and how many of these are held without progress."""
 
     cluster: str
     team: str
     jobs: int
     gpus: int
+    stuck_gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """From a failure to somebody's telephone, stage by stage: a real service, Prometheus and Alertmanager.
 
-Two jobs train in clusters of their own. At one moment one falls silent but for its heartbeats, the other waits for
-data, and an agent sends events that are refused. Each stage is looked for a few times a second. What a stage took is
-split: until the earliest moment that settings allow it was policy, then a wait for the next scrape or evaluation, and
-the rest is what the programs need.
+Two jobs train in clusters of their own. At one moment one hangs in a step, the other waits for data, and an agent sends
+events that are refused. Each stage is looked for a few times a second. What a stage took is split: until the earliest
+moment that settings allow it was policy, then a wait for the next scrape or evaluation, the rest is what programs need.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class Failure:
         for stage, moment in self.reached.items():
             gap = moment - before
             allowed = 0.0
-            if stage == BOOKED:
+            if stage in (BOOKED, SHOWN):
                 allowed = min(max(self.known_s - before, 0.0), gap)
             elif stage == MET:
                 allowed = gap
@@ -123,6 +122,9 @@ class Teller(threading.Thread):
                 elif job == "waits":
                     told.append({"type": "phase", "phase": "data_stall", **who, **span})
             told.append({"type": "heartbeat", "ts": now, "jobs": beating})
+            if fails and not self.failed_at:  # as an agent tells a step that takes long
+                step_open = {"phase": "step_new_data", "span": "1", "step": step, "start": last}
+                told.append({"type": "phase_open", **whose["hangs"], **step_open})
             if fails:
                 told.append({"type": "steps", "job": "waits", "attempt": "first"})  # of no step: refused
             events = [{"seq": next(seq), **one} for one in told]

@@ -26,7 +26,7 @@ evaluation_interval: 1s
 slow_evaluation_interval: 5s
 scrape_gap: 10s
 regressions: {now: 60s, past: 5m, for: 30s}
-telemetry: {absent: 2s, stuck: 10s}
+telemetry: {absent: 2s, stuck: 2s}
 """
 
 
@@ -72,7 +72,7 @@ def failures(objectives: Objectives, setting: Setting) -> list[Failure]:
     burn = usual.burns[0]
     lowest = 1 - burn.factor * (1 - usual.ett)
     hour = min(objectives.windows_s)
-    stalled = 'ett_gpu_seconds_total{cluster="hangs",team="t",heading="stall"}'
+    stuck = 'ett_gpus_without_progress{cluster="hangs",team="t"}'
     waited = 'ett_gpu_seconds_total{cluster="waits",team="t",heading="data_wait"}'
     refused = 'ett_events_total{result="quarantined"}'
 
@@ -85,9 +85,8 @@ def failures(objectives: Objectives, setting: Setting) -> list[Failure]:
 
     return [
         Failure(
-            "EttJobsStuck", {"cluster": "hangs"}, "hangs", "stall", stalled,
-            f"increase({stalled}[{told.stuck_s}s]) / {told.stuck_s} >= {told.stuck_gpus}",
-            known_s=setting.hang_s,
+            "EttJobsStuck", {"cluster": "hangs"}, "hangs", "unknown", stuck, f"{stuck} >= {told.stuck_gpus}",
+            known_s=setting.hang_s, for_s=told.stuck_s, patient=told.stuck_s < 60,
         ),
         Failure(
             "EttBudgetBurn", {"cluster": "waits", "severity": "page"}, "waits", "data_wait", waited,

@@ -17,8 +17,8 @@ from fleet_ett.postgres.server import EmbeddedServer
 from tests.bench import alarm_stages, alarms, evaluation
 from tests.bench.attribution import database
 
-FLEETS = ((3, 1), (30, 1), (30, 2))  # clusters, replicas of the service
-QUICK_FLEETS = ((3, 1),)
+FLEETS = {3: (1,), 30: (1, 2)}  # clusters: replicas of the service
+QUICK_FLEETS = {3: (1, 2)}
 
 
 def alarm(server: EmbeddedServer, name: str, folder: Path) -> bool:
@@ -34,7 +34,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the smallest fleet, short intervals")
     parser.add_argument("--only", choices=("rules", "time"))
-    parser.add_argument("--watch", type=float, default=60, help="seconds in which evaluations are watched")
     args = parser.parse_args()
     parent = Path(tempfile.mkdtemp(prefix="ett-bench-"))
     parent.chmod(0o711)
@@ -42,16 +41,15 @@ def main() -> None:
     try:
         with EmbeddedServer.start(parent / "postgres") as server:
             if args.only != "time":
-                fleets = QUICK_FLEETS if args.quick else FLEETS
-                pages = {
-                    clusters: evaluation.page_of_a_fleet(server, clusters)
-                    for clusters, _ in dict(fleets).items()
-                }
                 found = [
-                    evaluation.evaluated(
-                        pages[clusters], clusters, replicas, parent / f"{clusters}-{replicas}", args.watch
+                    one
+                    for clusters, replicas in (QUICK_FLEETS if args.quick else FLEETS).items()
+                    for one in evaluation.evaluated(
+                        evaluation.page_of_a_fleet(server, clusters),
+                        clusters,
+                        replicas,
+                        parent / str(clusters),
                     )
-                    for clusters, replicas in fleets
                 ]
                 is_well = evaluation.report(found)
             if args.only != "rules":

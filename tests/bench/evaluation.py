@@ -2,7 +2,7 @@
 
 The page of a real service with as many clusters and teams gives the names; stand-ins for its replicas then show that
 page with values that rise. A real Prometheus scrapes them as often as `prometheus.yml` says, on blocks that hold what
-its rules have recorded so far, and evaluates each group every few seconds instead of every few minutes.
+its rules have recorded so far, and evaluates each group more often than it is shipped.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
+import numpy as np
 import yaml
 
 from fleet_ett.postgres import rollups
@@ -53,7 +54,7 @@ INTERVALS = {
     group["name"]: seconds(group["interval"], group["name"])
     for group in yaml.safe_load((DEPLOY / "rules.yaml").read_text())["groups"]
 }
-DAYS, TEAMS, EVERY_S = 30, 5, 10
+DAYS, TEAMS = 30, 5
 _OF_GROUP = "prometheus_rule_group_{}"
 
 
@@ -156,7 +157,7 @@ def recorded(folder: Path, ports: list[int]) -> list[Series]:
 
 def stretches(folder: Path, page: list[Series], ports: list[int], factor: float) -> Iterator[Stretch]:
     """All that the rules look back at, as far as they do; `factor`: activity when `recorded` asked."""
-    rules, now = write_rules(folder, EVERY_S), int(time.time())
+    rules, now = write_rules(folder, 1), int(time.time())
     steps = {
         rule["record"]: INTERVALS[group["name"]]
         for group in rules["groups"]
@@ -179,32 +180,35 @@ def stretches(folder: Path, page: list[Series], ports: list[int], factor: float)
         yield Stretch(series, now - length, step)
 
 
-def evaluated(page: str, clusters: int, replicas: int, folder: Path, watch_s: float) -> Evaluated:
-    """Write the history, run Prometheus on it, watch its groups for so long."""
+def evaluated(page: str, clusters: int, replicas: tuple[int, ...], folder: Path) -> Iterator[Evaluated]:
+    """Write the history, and run Prometheus on it while it scrapes so many replicas, one number after the other.
+
+    Groups are evaluated so seldom that they do not hold up each other: more often with fewer clusters.
+    """
     folder.mkdir()
     begin, now = time.perf_counter(), int(time.time())
     series, activity = scraped(page), Activity(now - (DAYS + 1) * 86_400, now)
-    fleet = f"{clusters} clusters, {replicas} replica{'s' if replicas > 1 else ''}"
+    every_s = 2 * clusters
     with ExitStack() as stack:
-        ports = [stack.enter_context(replica(series, activity)) for _ in range(replicas)]
-        factor = float(activity.at([now + 15])[0])
-        parts = list(stretches(folder, series, ports, factor))
+        ports = [stack.enter_context(replica(series, activity)) for _ in range(max(replicas))]
+        factor = float(activity.at(np.array([now + 15]))[0])
+        parts = list(stretches(folder, series, ports[:1], factor))
+        write_rules(folder, every_s)
         samples = write_blocks(parts, activity, folder / "data", int(time.time()))
-        print(
-            f"... {fleet}: {samples:,} samples in blocks after {time.perf_counter() - begin:.0f} s",
-            file=sys.stderr,
-        )
-        with prometheus(folder, configuration(ports, EVERY_S, SCRAPE)) as monitor:
-            time.sleep(2 * seconds(SCRAPE, "scrape_interval"))
-            took = watched(monitor.address, watch_s)
-            held = _own(monitor.address)
-    return Evaluated(
-        fleet,
-        took,
-        samples,
-        int(held["prometheus_tsdb_head_series"]),
-        held["process_resident_memory_bytes"] / 2**20,
-    )
+        took_s = time.perf_counter() - begin
+        print(f"... {clusters} clusters: {samples:,} samples in blocks after {took_s:.0f} s", file=sys.stderr)
+        for count in replicas:
+            with prometheus(folder, configuration(ports[:count], every_s, SCRAPE)) as monitor:
+                time.sleep(2 * seconds(SCRAPE, "scrape_interval"))
+                took = watched(monitor.address, 2.5 * every_s)
+                own = _own(monitor.address)
+            yield Evaluated(
+                f"{clusters} clusters, {count} replica{'s' if count > 1 else ''}",
+                took,
+                samples,
+                int(own["prometheus_tsdb_head_series"]),
+                own["process_resident_memory_bytes"] / 2**20,
+            )
 
 
 def watched(address: str, watch_s: float) -> dict[str, list[float]]:

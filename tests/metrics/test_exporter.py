@@ -154,12 +154,13 @@ def test_gauges_of_now() -> None:
     """Jobs running, GPUs held, and the lags; a lag below zero (clocks) is 0."""
     readings = Readings(
         tenants=[("c1", "a")],
-        running=[Running("c1", "a", 2, 16)],
+        running=[Running("c1", "a", 2, 16, 8)],
         ingest_lag_ns=-5,
         attribution_lag_ns=2_000_000_000,
     )
     series = scrape(readings)
     assert 2 == value(series, "ett_jobs_running", cluster="c1", team="a")
     assert 16 == value(series, "ett_gpus_allocated", cluster="c1", team="a")
+    assert 8 == value(series, "ett_gpus_without_progress", cluster="c1", team="a")
     assert 0 == value(series, "ett_ingest_lag_seconds")
     assert 2 == value(series, "ett_attribution_lag_seconds")

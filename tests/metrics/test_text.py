@@ -81,7 +81,7 @@ def test_the_page_says_what_prometheus_client_would(
     registry.register(TheirFamilies())
     ours, _ = render(families(READINGS), accept)
     theirs, own = (list(read(page.decode())) for page in (write(registry), ours))
-    assert len(theirs) == len(own) == 17
+    assert len(theirs) == len(own) == 18
     for their, our in zip(theirs, own, strict=True):
         assert (their.name, their.type, their.unit, their.documentation) == (
             our.name,

@@ -10,7 +10,7 @@ from fleet_ett.metrics.exporter import families
 from fleet_ett.postgres import counters, rollups
 from fleet_ett.postgres.counters import Counted, raise_counters
 from fleet_ett.postgres.queries_metrics import read_readings
-from fleet_ett.readings import MAX_TENANTS
+from fleet_ett.readings import HELD, MAX_TENANTS
 from fleet_ett.worker import book_due_jobs, rebuild
 from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed
 from tests.postgres.stored import POLICY, book
@@ -67,7 +67,7 @@ def test_jobs_phases_and_errors_make_no_series(engine: Engine, rows: Rows) -> No
         ("wall_seconds", ()): S,
         failed("nccl_timeout"): 1,
     }
-    raised(engine, [Counted(1, "c1", "ads", amounts, (1, 8))])
+    raised(engine, [Counted(1, "c1", "ads", amounts, (1, 8, 0))])
     before = series(engine)
     rollups.fold(engine)
     totals = rows("SELECT count(*) FROM counter_totals")
@@ -76,9 +76,9 @@ def test_jobs_phases_and_errors_make_no_series(engine: Engine, rows: Rows) -> No
         for number in range(first, first + 500):
             own = {lost(f"phase {number // 2}"): S, failed(f"because {number % 300}"): 1}
             own[("gpu_seconds", (("heading", f"custom:phase {number // 2}"),))] = S
-            jobs.append(Counted(number, "c1", "ads", amounts | own, (1, 8)))
+            jobs.append(Counted(number, "c1", "ads", amounts | own, (1, 8, 0)))
         raised(engine, jobs)
-    raised(engine, [Counted(1, "c1", "ads", {failed("because"): 1}, (1, 8))])
+    raised(engine, [Counted(1, "c1", "ads", {failed("because"): 1}, (1, 8, 0))])
     after = series(engine)
     other = (
         "ett_failures",
@@ -139,11 +139,7 @@ def test_replicas_and_restarts_lose_and_double_nothing(store: PostgresStore, eng
             rebuild(engine, POLICY, as_of=T0 + HOUR + step * 600 * S)
         engine.dispose()  # as a process that starts anew
         after = series(engine)
-        counted = {
-            key: value
-            for key, value in before.items()
-            if key[0] not in ("ett_jobs_running", "ett_gpus_allocated")
-        }
+        counted = {key: value for key, value in before.items() if key[0].removeprefix("ett_") not in HELD}
         assert {} == {
             key: (value, after.get(key)) for key, value in counted.items() if after.get(key, -1) < value
         }
@@ -161,18 +157,48 @@ def test_what_jobs_hold_follows_them(store: PostgresStore, engine: Engine) -> No
 
     def held(cluster: str, team: str) -> list[float | None]:
         found, tenant = series(engine), (("cluster", cluster), ("team", team))
-        return [found.get((name, tenant)) for name in ("ett_jobs_running", "ett_gpus_allocated")]
+        return [found.get((f"ett_{name}", tenant)) for name in HELD]
 
     book(engine, T0 + 10 * S)
-    assert [1, 16] == held("", "")
+    assert [1, 16, 0] == held("", "")
     agent.hand_in(store, [agent.say("job", job="j", cluster="c1", team="ads")], now=T0 + 20 * S)
     book(engine, T0 + 30 * S)
-    assert [[0, 0], [1, 16]] == [held("", ""), held("c1", "ads")]
+    assert [[0, 0, 0], [1, 16, 0]] == [held("", ""), held("c1", "ads")]
     rebuild(engine, POLICY, as_of=T0 + 40 * S)
-    assert [[0, 0], [1, 16]] == [held("", ""), held("c1", "ads")]
+    assert [[0, 0, 0], [1, 16, 0]] == [held("", ""), held("c1", "ads")]
     agent.hand_in(
         store, [agent.say("attempt_end", job="j", attempt="a", ts=T0 + 60 * S, outcome="completed")]
     )
     book(engine, T0 + 24 * HOUR)
-    assert [[0, 0], [0, 0]] == [held("", ""), held("c1", "ads")]
+    assert [[0, 0, 0], [0, 0, 0]] == [held("", ""), held("c1", "ads")]
     assert [] == differences(engine)
+
+
+def test_gpus_of_a_silent_job_are_held_without_progress(store: PostgresStore, engine: Engine) -> None:
+    """A step that takes longer than ETT_HANG_S counts, unless a phase is announced, nobody is heard, or it ends."""
+    agent, who = Agent(), {"job": "j", "attempt": "a"}
+    tenant = (("cluster", ""), ("team", ""))
+
+    def stuck(at: int, *events: dict[str, Any]) -> float | None:
+        agent.hand_in(store, list(events), now=T0 + at * S)
+        book(engine, T0 + at * S)
+        return series(engine).get(("ett_gpus_without_progress", tenant))
+
+    def alive(at: int) -> dict[str, Any]:
+        return agent.say("heartbeat", ts=T0 + at * S, jobs=[{**who, "ranks": [0]}])
+
+    def stepped(first: int, start: int, end: int) -> dict[str, Any]:
+        steps = {"rank": 0, "first": first, "last": first + 9, "start": T0 + start * S, "end": T0 + end * S}
+        return agent.say("steps", **who, **steps)
+
+    def opened(phase: str, start: int, **more: int) -> dict[str, Any]:
+        told = {"rank": 0, "phase": phase, "start": T0 + start * S, "span": phase}
+        return agent.say("phase_open", **who, **told, **more)
+
+    start = agent.say("attempt_start", **who, ts=T0, gpus=16, nodes=["n1"])
+    assert not stuck(110, start, stepped(0, 0, 100), opened("step_new_data", 100, step=10), alive(110))
+    assert not stuck(690, alive(690))
+    assert 16 == stuck(710, alive(710))
+    assert not stuck(800)
+    assert not stuck(1000, stepped(10, 100, 990), alive(1000))
+    assert not stuck(2000, opened("checkpoint_load", 995), alive(2000))

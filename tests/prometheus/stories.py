@@ -43,6 +43,7 @@ METRICS = {
     "restarts": ("ett_time_to_recover_seconds_count", ()),
     "events": ("ett_events_total", ("result",)),
     "gpus": ("ett_gpus_allocated", ("team",)),
+    "stuck": ("ett_gpus_without_progress", ("team",)),
     "ingest_lag": ("ett_ingest_lag_seconds", ()),
     "attribution_lag": ("ett_attribution_lag_seconds", ()),
     "up": ("up", ("job",)),

@@ -28,7 +28,7 @@ from fleet_ett.core.identity import Delivered, unique
 from fleet_ett.core.link import Carry, Link
 from fleet_ett.core.past import NOTHING
 from fleet_ett.core.seam import Booking, most, next_seam, overlapped, saved_steps
-from fleet_ett.core.summary import AttemptSummary, book
+from fleet_ett.core.summary import SILENT_HEADINGS, AttemptSummary, book
 from fleet_ett.core.tiles import Bounds, Names, Tiles, cut_steps, rank_items
 
 if TYPE_CHECKING:
@@ -261,6 +261,7 @@ def _summary(  # noqa: PLR0913, PLR0917 - everything that an attempt came to, ea
         last_progress_at=progress,
         first_step=judged.first_step,
         last_step=judged.last_step,
+        silent_since=_silent_since(told, segments, bounds, policy),
         steps_productive=judged.steps_productive,
         steps_replayed=judged.steps_replayed,
         samples_replayed=judged.samples_replayed,
@@ -287,6 +288,17 @@ def _hung_since(segments: Segments, tail_from: int, policy: Policy) -> int | Non
     rows = np.flatnonzero(np.isin(segments.label, codes) & (segments.start >= tail_from))
     stalled = int((segments.end - segments.start)[rows].sum())
     return int(segments.start[rows[0]]) if stalled > policy.hang_ns else None
+
+
+def _silent_since(told: Facts, segments: Segments, bounds: Bounds, policy: Policy) -> int | None:
+    """See `AttemptSummary.silent_since`. A step in flight is silence, an announced phase is not."""
+    beat = int(told.beat_at[-1]) if len(told.beat_at) else None
+    if not bounds.live or beat is None or bounds.end - beat > policy.heartbeat_ns:
+        return None
+    silent = [i for i, label in enumerate(segments.labels) if label[0] in SILENT_HEADINGS]
+    shown = np.flatnonzero(~np.isin(segments.label, silent) & (segments.end <= bounds.end))
+    since = int(segments.end[shown[-1]]) if len(shown) else bounds.start
+    return since if bounds.end - since > policy.hang_ns else None
 
 
 def _last_report(tiles: Tiles, bounds: Bounds) -> int:

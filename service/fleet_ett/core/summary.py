@@ -31,8 +31,10 @@ class AttemptSummary:
 
     `tail`: from the last progress to the end of a failed attempt (detection); `gap`: to the next
     attempt; `restart`: this attempt's own start-up with the silence in it; `replay`: its replayed time.
-    `restart` and `replay` are what the incident before this attempt cost. `overlapped`: ns of background
-    work by phase, booked nowhere. `components` holds lost time only. `held_up_by`: [node, rank, wall ns].
+    `restart` and `replay` are what the incident before this attempt cost. `silent_since`: since when a live
+    attempt has shown neither progress nor a phase, for longer than the hang threshold, although heartbeats name
+    it. `overlapped`: ns of background work by phase, booked nowhere. `components` holds lost time only.
+    `held_up_by`: [node, rank, wall ns].
     """
 
     attempt: str
@@ -61,6 +63,7 @@ class AttemptSummary:
     first_step_at: int | None = None
     first_new_at: int | None = None
     last_progress_at: int | None = None
+    silent_since: int | None = None
     first_step: int | None = None
     last_step: int | None = None
     steps_productive: int = 0

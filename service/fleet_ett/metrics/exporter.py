@@ -118,12 +118,13 @@ def _ratios(
 
 def _running(readings: Readings, tenants: Tenants) -> Iterator[Family]:
     jobs = dict.fromkeys(tenants.shown(), 0)
-    gpus = dict(jobs)
+    gpus, stuck = dict(jobs), dict(jobs)
     for one in readings.running:
         pair = tenants.pair(one.cluster, one.team)
         jobs[pair] = jobs.get(pair, 0) + one.jobs
         gpus[pair] = gpus.get(pair, 0) + one.gpus
-    for gauge, sums in ((told.RUNNING, jobs), (told.ALLOCATED, gpus)):
+        stuck[pair] = stuck.get(pair, 0) + one.stuck_gpus
+    for gauge, sums in ((told.RUNNING, jobs), (told.ALLOCATED, gpus), (told.STUCK, stuck)):
         family = _family(gauge, "gauge")
         for (cluster, team), amount in sorted(sums.items()):
             family.add((("cluster", cluster), ("team", team)), amount)

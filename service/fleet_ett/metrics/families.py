@@ -103,6 +103,11 @@ QUALITY = Told(
 )
 RUNNING = Told("jobs_running", "Jobs that hold hardware now.")
 ALLOCATED = Told("gpus_allocated", "GPUs that running jobs hold now.")
+STUCK = Told(
+    "gpus_without_progress",
+    "GPUs that running jobs hold now although they have shown neither a step nor any other phase for longer than"
+    " ETT_HANG_S, while their nodes are heard: hung, as far as anyone can tell. They are in ett_gpus_allocated, too.",
+)
 EVENTS = Told(
     "events",
     "Events that agents sent, by what became of them: accepted; duplicate (sent again, harmless); conflict (sent again,"

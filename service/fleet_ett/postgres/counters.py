@@ -81,7 +81,7 @@ class Counted:
     cluster: str
     team: str
     amounts: Mapping[Name, int]
-    held: tuple[int, int] = (0, 0)
+    held: tuple[int, int, int] = (0, 0, 0)
 
 
 def raise_counters(conn: Connection, jobs: Sequence[Counted]) -> None:

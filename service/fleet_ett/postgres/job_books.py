@@ -70,7 +70,7 @@ class JobBooks:
     closing: dict[str, Any] | None = None
     incidents_now: list[dict[str, Any]] = field(default_factory=list)
     amounts: dict[Name, int] = field(default_factory=dict)
-    held: tuple[int, int] = (0, 0)
+    held: tuple[int, int, int] = (0, 0, 0)
 
     def take(self, row: Any) -> None:
         """One more attempt, as its row tells it."""
@@ -214,8 +214,9 @@ class JobBooks:
         counters.add_amounts(amounts, counters.attempt_amounts(summaries, len(summaries), **told))
         counters.add_amounts(amounts, self.counted)
         self.amounts = amounts
-        live = [one.gpus for one in summaries if one.live] if summary.live else []
-        self.held = (int(summary.live), sum(live))
+        live = [one for one in summaries if one.live] if summary.live else []
+        stuck = [one.gpus for one in live if one.silent_since is not None]
+        self.held = (int(summary.live), sum(one.gpus for one in live), sum(stuck))
         if foldable:
             counters.add_amounts(self.counted, counters.attempt_amounts(summaries, foldable, **told))
             self._fold(attempts, foldable)

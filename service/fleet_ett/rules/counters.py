@@ -57,7 +57,6 @@ _FAILURES = ("ett_failures_total", ("cluster", "component", "cause", "kind"))
 
 HELD = Total("ett_held_gpu_seconds", _TEAM, *_GPU)
 PRODUCTIVE = Total("ett_productive_gpu_seconds", _TEAM, *_GPU, 'heading="productive"')
-STALLED = Total("ett_stalled_gpu_seconds", _TEAM, *_GPU, 'heading="stall"')
 UNKNOWN = Total("ett_unknown_gpu_seconds", ("cluster",), *_GPU, 'heading="unknown"')
 LOST = Total("ett_lost_gpu_seconds", _COMPONENT, *_LOST)
 INDUCED = Total(
@@ -87,7 +86,7 @@ STARTS = Total("ett_starts", ("cluster",), "ett_time_to_start_seconds_count", ("
 RESTARTS = Total("ett_restarts", ("cluster",), "ett_time_to_recover_seconds_count", ("cluster",), slow=True)
 
 TOTALS = (
-    HELD, PRODUCTIVE, STALLED, UNKNOWN, LOST, INDUCED, EVENTS,
+    HELD, PRODUCTIVE, UNKNOWN, LOST, INDUCED, EVENTS,
     T_STARTUP, T_COMPILE, T_REPLAY, T_SAVES, T_ATTEMPTS,
     C_FIRST, C_AGAIN, C_COMPILE, C_REPLAY, C_SAVES, C_FAILURES, STARTS, RESTARTS,
 )  # fmt: skip

@@ -70,7 +70,7 @@ class Telemetry:
     refused: float = 0.01
     agent_behind_s: int = 600
     stuck_gpus: int = 8
-    stuck_s: int = 900
+    stuck_s: int = 300
     service_job: str = "fleet-ett"
     agent_job: str = "ett-agent"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet_ett.rules.counters import EVENTS, HELD, STALLED, UNKNOWN
+from fleet_ett.rules.counters import EVENTS, HELD, UNKNOWN
 from fleet_ett.rules.durations import duration
 from fleet_ett.rules.groups import Group, quoted
 from fleet_ett.rules.labels import CLUSTER, alert
@@ -27,14 +27,15 @@ def telemetry_group(objectives: Objectives) -> Group:
 
 def _jobs(objectives: Objectives) -> Iterator[Alert]:
     told = objectives.telemetry
-    window, hour = duration(told.stuck_s), duration(min(objectives.windows_s))
+    hour = duration(min(objectives.windows_s))
     yield alert(
         objectives,
         "EttJobsStuck",
-        f"increase({STALLED.series}[{window}]) / {told.stuck_s} >= {told.stuck_gpus}",
-        summary=f"{{{{ $value | humanize }}}} GPUs of {{{{ $labels.team }}}} on {{{{ $labels.cluster }}}} are held by"
-        f" jobs that made no progress in {window}",
-        page=f"/v1/jobs?{CLUSTER}&team={{{{ $labels.team | urlquery }}}}&phase=hang",
+        f"max by (cluster, team) (ett_gpus_without_progress) >= {told.stuck_gpus}",
+        summary="{{ $value | humanize }} GPUs of {{ $labels.team }} on {{ $labels.cluster }} are held by jobs that show"
+        " no progress",
+        page=f"/v1/jobs?{CLUSTER}&team={{{{ $labels.team | urlquery }}}}&phase=hang,unaccounted",
+        persists_s=told.stuck_s,
         labels={"severity": PAGE, "owner": objectives.owner},
     )
     yield alert(
