@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import threading
 import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
@@ -33,13 +34,15 @@ if TYPE_CHECKING:
 
 SECONDS = float(os.environ.get("ETT_TEST_CHAOS_SECONDS", "0"))
 ROUND_S = 40.0
+# An older Python waits by the wall clock, of which the kernel knows another one than the shim tells.
+WAITS_BY_MONOTONIC_TIME = sys.version_info >= (3, 11)
 SEED = int(os.environ.get("ETT_TEST_SEED", "0")) or random.randrange(1, 2**31)
 S = 1_000_000_000
 JUMPS = (-3600, 3600, 0.2, -2, 20 * 3600)  # s
 
 
 class Chaos:
-    """The faults: each does its harm, heals it, and says what it did."""
+    """The faults: each does its harm, and heals it; some last while others happen. `told`: what was done."""
 
     def __init__(
         self, node: Node, net: Network, served: Service, server: Server, chance: random.Random
@@ -48,6 +51,7 @@ class Chaos:
         self.served_faults = node.folder.parent / "served"
         self.chance = chance
         self.told: list[str] = []
+        self.lasting: list[threading.Timer] = []
 
     def agent_killed(self) -> None:
         self.node.kill_agent()
@@ -69,8 +73,7 @@ class Chaos:
     def network_cut(self) -> None:
         self.net.change(self.chance.choice(TROUBLES))
         self._say(self.net.state)
-        self._pause(1.5)
-        self.net.change(WHOLE)
+        self._heal(1.5, lambda: self.net.change(WHOLE))
 
     def disk_of_the_agent_full(self) -> None:
         self._full(self.node.faults / "full")
@@ -86,8 +89,7 @@ class Chaos:
     def clock_of_the_service_set(self) -> None:
         """For a while: what it says now is what all stamps are measured against."""
         self._set(self.served_faults)
-        self._pause(2.0)
-        (self.served_faults / "ahead").unlink()
+        self._heal(2.0, (self.served_faults / "ahead").unlink)
 
     def trainers_killed(self) -> None:
         self.node.kill_job(self.chance)
@@ -102,8 +104,13 @@ class Chaos:
 
     def _full(self, file: Path) -> None:
         file.touch()
-        self._pause(0.6)
-        file.unlink()
+        self._heal(0.6, file.unlink)
+
+    def _heal(self, longest_s: float, how: Callable[[], None]) -> None:
+        """After a while, in which other things may break."""
+        timer = threading.Timer(self.chance.random() * longest_s, how)
+        timer.start()
+        self.lasting.append(timer)
 
     def _pause(self, longest_s: float) -> None:
         time.sleep(self.chance.random() * longest_s)
@@ -122,10 +129,7 @@ class Chaos:
             self.disk_of_the_agent_full,
             self.disk_of_postgres_full,
         ]
-        if sys.version_info >= (
-            3,
-            11,
-        ):  # an older Python waits by the wall clock, of which the kernel has the real one
+        if WAITS_BY_MONOTONIC_TIME:
             faults += [self.clock_of_the_node_set, self.clock_of_the_service_set]
         until = time.monotonic() + seconds
         while True:
@@ -135,6 +139,9 @@ class Chaos:
                 self._say(fault.__name__)
                 fault()
                 self.node.supervise()
+            for timer in self.lasting:
+                timer.join()
+            self.lasting.clear()
             if time.monotonic() >= until:
                 return
 
@@ -183,6 +190,8 @@ def run(seed: int, seconds: float) -> None:
             check(server, node, root)
             served.kill()
         except BaseException:
+            for timer in chaos.lasting:
+                timer.join()
             print(f"ETT_TEST_SEED={seed}: {', '.join(chaos.told)}")
             with suppress(OSError):
                 print((node.folder / "agent.log").read_text()[-4000:])
