@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ett_collector.agent.sources.cgroup import is_same, parse_cgroup, parse_count
+from ett_collector.agent.sources.cgroup import Cgroup, find_folder, is_same, parse_cgroup, parse_count
+from ett_collector.agent.sources.source import Fault, Subject, Surroundings
 from tests.collectors.conftest import until
 
 if TYPE_CHECKING:
@@ -134,3 +135,29 @@ def test_is_same() -> None:
     assert is_same("/lxc/kubepods.slice/a.scope", "/kubepods.slice/a.scope")
     assert not is_same("/", "/kubepods.slice/a.scope")
     assert not is_same("", "")
+
+
+def test_cgroup_of_another_namespace(tmp_path: Path) -> None:
+    """An agent in a pod of its own sees only the end of a trainer's path: it is looked for below the mount."""
+    pod = tmp_path / "sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/pod-y.slice/cri-b.scope"
+    pod.mkdir(parents=True)
+    (pod / "memory.events").write_text("oom 0\noom_kill 0\n")
+    (tmp_path / "proc/123").mkdir(parents=True)
+    (tmp_path / "proc/123/cgroup").write_text("0::/../../pod-y.slice/cri-b.scope\n")
+    around = Surroundings(procfs=str(tmp_path / "proc"), sysfs=str(tmp_path / "sys"))
+    around.subjects = (Subject("t", "j", "a", 0, 123),)
+    source = Cgroup(around, None)
+    source.open()
+    assert [] == source.read().findings
+    (pod / "memory.events").write_text("oom 2\noom_kill 2\n")
+    (found,) = source.read().findings
+    assert isinstance(found, Fault)
+    assert ("/pod-y.slice/cri-b.scope", "oom_kill of cgroup /pod-y.slice/cri-b.scope grew by 2") == (
+        found.cgroup,
+        found.text,
+    )
+    around.subjects = ()
+    assert [] == source.read().findings
+    assert {} == around.cgroups
+    source.close()
+    assert None is find_folder(str(tmp_path / "sys"), "/", "memory.events")

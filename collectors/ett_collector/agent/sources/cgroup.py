@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ett_collector.agent.sources.source import Finding, Surroundings
 
 WAIT_MS = 250
+DEEPEST = 4  # levels above a pod's: kubelet, kubepods, quality of service
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
@@ -137,13 +138,30 @@ class Cgroup:
             self._root,
             os.path.join(self._root, "unified"),
         ):  # hybrid machines mount version 2 there
-            place = os.path.join(root, folder, path[1:])
-            fd = _open(os.path.join(place, name))
-            if fd >= 0:
-                counter = Counter(fd, _open(os.path.join(os.path.dirname(place.rstrip("/")), name)))
+            place = find_folder(os.path.join(root, folder), path, name)
+            if place is not None:
+                above = _open(os.path.join(os.path.dirname(place), name))
+                counter = Counter(_open(os.path.join(place, name)), above)
                 counter.grown()
                 self._counters[path] = counter
                 return
+
+
+def find_folder(root: str, path: str, name: str) -> str | None:
+    """The folder of a cgroup below a mount; a path from another namespace is only the end of the whole one.
+
+    `name` is a file that it holds. None where it is not there, as for the root cgroup, which counts nobody's own.
+    """
+    inner = path.strip("/")
+    if not inner:
+        return None
+    for folder, below, _ in os.walk(root):
+        place = os.path.join(folder, inner)
+        if os.path.exists(os.path.join(place, name)):
+            return place
+        if folder.count("/") - root.count("/") >= DEEPEST:
+            below.clear()
+    return None
 
 
 def _open(path: str) -> int:
