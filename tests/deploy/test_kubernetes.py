@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from fleet_ett.settings import OPTIONS
 from tests.deploy.dockerfile import DEPLOY, Folder, last, read_dockerfile, settings
 from tests.deploy.manifests import FOLDER, built, containers, environ, one, pods, read
 from tests.prometheus.test_alert_end_to_end import free_port
-from tests.security.authority import Authority
 
 ALL = built()
 DEPLOYMENT = one(ALL, "Deployment")
@@ -121,7 +121,9 @@ def test_no_pod_is_killed_before_it_has_ended_and_one_is_always_there() -> None:
     assert POD["terminationGracePeriodSeconds"] > waits + GRACE_S + MARGIN_S
     spec = DEPLOYMENT["spec"]
     assert spec["replicas"] > 1
-    assert 0 == spec["strategy"]["rollingUpdate"]["maxUnavailable"]
+    assert (
+        "Recreate" == spec["strategy"]["type"]
+    )  # as deploy/OPERATIONS.md has it: the old ones stop, then it migrates
     assert one(ALL, "PodDisruptionBudget")["spec"]["maxUnavailable"] < spec["replicas"]
 
 
@@ -136,13 +138,10 @@ def test_a_pod_migrates_serves_is_asked_and_ends(
     service_image: Folder, empty_database: str, tmp_path: Path
 ) -> None:
     """Its containers one after the other, on an empty database, with the probes and signals of a kubelet."""
-    authority = Authority(tmp_path)
-    cert, key = authority.sign("127.0.0.1")
-    for path, content in {
-        "database/url": empty_database.encode(), "tls/tls.crt": cert.read_bytes(), "tls/tls.key": key.read_bytes(),
-    }.items():  # fmt: skip
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_bytes(content)
+    for name in ("database", "tls"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "database" / "url").write_text(empty_database)
+    make_certificate(tmp_path / "tls")
     port = free_port()
 
     def command(container: dict[str, Any], *words: str) -> tuple[list[str | Path], dict[str, str]]:
@@ -172,18 +171,37 @@ def test_a_pod_migrates_serves_is_asked_and_ends(
     assert process.stdout is not None
     try:
         assert f"{LISTENS}https://0.0.0.0:{port}" == process.stdout.readline().strip()
-        trusted = ssl.create_default_context(cafile=str(authority.pem))
         for name in ("startupProbe", "livenessProbe", "readinessProbe"):
             asked = SERVICE[name]["httpGet"]
-            address = f"{asked['scheme'].lower()}://127.0.0.1:{port}{asked['path']}"
-            with urllib.request.urlopen(address, context=trusted, timeout=30) as answer:
-                assert 200 == answer.status
+            assert "HTTPS" == asked["scheme"]
+            assert 200 == status(port, asked["path"], tmp_path / "tls" / "ca.crt")
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=POD["terminationGracePeriodSeconds"])
         assert 0 == process.returncode, said
     finally:
         process.kill()
         process.communicate()
+
+
+def make_certificate(where: Path) -> None:
+    """With README's commands."""
+    text = (DEPLOY / "README.md").read_text().replace("\\\n", " ")
+    for command in (re.search(rf"^{word} .*$", text, re.MULTILINE) for word in ("openssl", "cp tls.crt")):
+        assert command
+        subprocess.run(["sh", "-c", command[0]], cwd=where, capture_output=True, check=True)
+
+
+def status(port: int, path: str, authority: Path) -> int:
+    """The status of a path, from the name that agents and Prometheus know, checked as the newest Python checks."""
+    trusted = ssl.create_default_context(cafile=str(authority))
+    trusted.verify_flags |= ssl.VERIFY_X509_STRICT
+    (endpoint,) = one(ALL, "ServiceMonitor")["spec"]["endpoints"]
+    plain = socket.create_connection(("127.0.0.1", port), timeout=30)
+    with trusted.wrap_socket(plain, server_hostname=endpoint["tlsConfig"]["serverName"]) as secure:
+        line = http.client.HTTPConnection("127.0.0.1", port)
+        line.sock = secure
+        line.request("GET", path)
+        return line.getresponse().status
 
 
 def test_the_readme_applies_what_is_there() -> None:
