@@ -27,7 +27,7 @@ from tests.deploy.composed import COMPOSE, SERVICES, Composed
 from tests.deploy.dockerfile import DEPLOY, ROOT, Folder
 from tests.deploy.test_images import PINNED
 from tests.faults.server import Server, folder, wait_until
-from tests.prometheus.test_alert_end_to_end import free_port
+from tests.prometheus.running import answered, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -241,10 +241,10 @@ def test_the_stack_comes_up_as_the_readme_says(stack: Stack) -> None:
             stack.start(name, f"--web.listen-address=127.0.0.1:{stack.ports[name]}")
         for name in ("alertmanager", "prometheus"):
             stack.wait_for(name)
-        prometheus = f"http://127.0.0.1:{stack.ports['prometheus']}"
+        prometheus = f"127.0.0.1:{stack.ports['prometheus']}"
         wait_until(lambda: [("fleet-ett", "up")] == targets_of(prometheus))
-        assert ask(prometheus, "rules")["groups"]
-        (manager,) = ask(prometheus, "alertmanagers")["activeAlertmanagers"]
+        assert answered(prometheus, "rules")["groups"]
+        (manager,) = answered(prometheus, "alertmanagers")["activeAlertmanagers"]
         told = [{"labels": {"alertname": "EttBudgetBurn", "severity": "page", "cluster": "c1"}}]
         httpx.post(manager["url"], json=told).raise_for_status()
         assert "firing: EttBudgetBurn" == messages.get(timeout=30)["attachments"][0]["title"]
@@ -279,14 +279,11 @@ def receiver() -> Iterator[tuple[str, Queue[dict[str, Any]]]]:
             thread.join()
 
 
-def ask(prometheus: str, what: str) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{prometheus}/api/v1/{what}").raise_for_status().json()["data"]
-    return found
-
-
 def targets_of(prometheus: str) -> list[tuple[str, str]]:
     """The job of each target, and its health."""
-    return [(each["labels"]["job"], each["health"]) for each in ask(prometheus, "targets")["activeTargets"]]
+    return [
+        (each["labels"]["job"], each["health"]) for each in answered(prometheus, "targets")["activeTargets"]
+    ]
 
 
 def commands_of_the_readme() -> Iterator[tuple[list[str], str]]:
