@@ -193,6 +193,10 @@ def test_links_between_dashboards_fit(uid: str) -> None:
     """The dashboard is there, has the variables that it is given, and the row has the column that is passed."""
     leads = [(panel, url) for panel, url in links(BOARDS[uid]) if not url.startswith("${service}")]
     for panel, url in leads:
+        if "from_ms" in url:  # the job's whole life
+            assert "ett-job" == uid
+            assert all(f" AS {name}" in panel["targets"][0]["rawSql"] for name in ("from_ms", "to_ms"))
+            continue
         kept = r"\$\{cluster:queryparam\}&\$\{__url_time_range\}"
         found = re.fullmatch(rf"/d/([\w-]+)\?(?:var-(\w+)=\$\{{(.+?)\}}&)?{kept}", url)
         assert found, url

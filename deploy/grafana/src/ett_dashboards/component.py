@@ -136,7 +136,7 @@ def _over_time(objectives: Objectives) -> list[Builder[Panel]]:
         ),
         graph(
             Words("GPUs in its phases", "How many GPUs were in each of its phases, settled time."),
-            [over_time(f"sum by (phase) (rate(({LOST})[15m:1m])) > 0", "{{phase}}")],
+            [over_time(f"sum by (phase) (rate(({LOST})[20m:5m])) > 0", "{{phase}}")],
             unit=GPUS, look=STACKED,
             link=links.page(
                 f"/v1/fleet/lost-time?by=phase&component=${{component:percentencode}}&{links.WINDOW}", "By phase, exact"

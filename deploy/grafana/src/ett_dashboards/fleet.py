@@ -179,7 +179,7 @@ def _over_time(objectives: Objectives) -> list[Builder[Panel]]:
             [
                 over_time(
                     "sum by (heading) ("
-                    f"rate(({once('ett_gpu_seconds_total', 'cluster, team, heading', TEAM)})[15m:1m])) > 0",
+                    f"rate(({once('ett_gpu_seconds_total', 'cluster, team, heading', TEAM)})[20m:5m])) > 0",
                     "{{heading}}",
                 )
             ],

@@ -58,7 +58,7 @@ def board(objectives: Objectives) -> Board:
         "Where the time of one job went, attempt by attempt. Figures at the top are of its whole life.",
         [*variables.sources(objectives, postgres=True), variables.cluster(), variables.job()],
         [
-            Section("Its whole life", _sums(objectives)),
+            Section("Its whole life", [*_sums(objectives), _who()]),
             Section("In the time range", _over_time()),
             Section("Attempts and incidents", _details(objectives)),
         ],
@@ -108,6 +108,33 @@ def _sums(objectives: Objectives) -> list[Builder[Panel]]:
             "steps_replayed", COUNT, none="Unit of steps unknown",
         ),
     ]  # fmt: skip
+
+
+def _who() -> Builder[Panel]:
+    return listing(
+        Words(
+            "This job",
+            "Who it is. A click on its start sets the time range to its whole life, which the rest of the dashboard "
+            "then shows. Error: why its books are older than its events.",
+            NONE,
+        ),
+        [
+            SqlQuery(f"""
+                SELECT start_at AS start, end_at AS "end", live, cluster, team, model, framework, name, gpus, error,
+                    (start_ns / 1000000)::text AS from_ms,
+                    (coalesce(end_ns / 1000000, extract(epoch FROM now())::bigint * 1000) + 1)::text AS to_ms
+                FROM report.jobs WHERE {JOB}""")
+        ],
+        [
+            Column("start", "dateTimeAsIso", link=links.to_all_of_it()),
+            Column("end", "dateTimeAsIso"),
+            Column("gpus", GPUS, decimals=0),
+            Column("from_ms", hidden=True),
+            Column("to_ms", hidden=True),
+        ],
+        link=DETAIL,
+        size=(24, 4),
+    )
 
 
 def _over_time() -> list[Builder[Panel]]:

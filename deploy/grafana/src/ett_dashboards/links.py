@@ -31,6 +31,12 @@ def to_component(field: str = "component") -> DashboardLink:
     return _link(f"/d/{COMPONENT}?var-component={value}&{_KEPT}", "The component")
 
 
+def to_all_of_it() -> DashboardLink:
+    """From the row of a job to the time range of its whole life, which the row has in ms."""
+    times = "from=${__data.fields.from_ms}&to=${__data.fields.to_ms}"
+    return _link(f"/d/{JOB}?var-job=${{job:percentencode}}&{times}&${{cluster:queryparam}}", "Show all of it")
+
+
 def of_series(label: str = "component") -> DashboardLink:
     """From a line or bar to the dashboard of the component in its label."""
     value = "${__field.labels." + label + ":percentencode}"

@@ -83,6 +83,7 @@ class Column:
     bar: bool = False
     link: DashboardLink | None = None
     decimals: int | None = None
+    hidden: bool = False
 
 
 def number(
@@ -207,6 +208,8 @@ def _column(column: Column) -> list[DynamicConfigValue]:
             DynamicConfigValue("color", {"mode": "fixed", "fixedColor": NEUTRAL}),
             DynamicConfigValue("min", 0),
         ]
+    if column.hidden:
+        told.append(DynamicConfigValue("custom.hidden", True))
     if column.link is not None:
         told.append(DynamicConfigValue("links", [column.link.build()]))
     return told
