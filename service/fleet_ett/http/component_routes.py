@@ -23,11 +23,14 @@ from fleet_ett.http.schemas import Listing
 from fleet_ett.reads import Page
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from fleet_ett.reads import Reads, Row, Scope
 
 router = APIRouter(prefix="/v1/components", tags=["components"])
 ALL = Page(100_000)
-MOST = 100  # phases, causes and jobs on a page
+EVERY = Page(10**9)  # hours of years
+MOST = 100  # phases and causes on a page
 COLUMNS = (
     "direct_ns",
     "direct_gpu_ns",
@@ -65,23 +68,25 @@ def get_component(
 ) -> Response:
     """Direct and induced loss, its trend, and the jobs and nodes where it lost most."""
     whole = query.scope()
-    scope = replace(whole, filters=replace(whole.filters, component=(name,)))
-    groups = {"phases": "phase", "causes": "cause", "worst_jobs": "job"}
+    scope, step = replace(whole, filters=replace(whole.filters, component=(name,))), query.trend
     with open_books() as books:
-        gpu_ns = number(held_in(books, whole), "gpu_ns")
-        found = _components(books, scope, gpu_ns).get(name)
-        if found is None:
+        owners = books.owners()
+        held = {number(row, step): number(row, "gpu_ns") for row in books.held(held_scope(whole), (step,))}
+        lost = {by: books.lost_time(scope, (by, step), EVERY) for by in ("phase", "cause")}
+        if not (lost["phase"] or lost["cause"] or name in {*DEFAULT.components, *owners}):
             msg = f"there is no component {name[:200]!r}; /v1/components lists them"
             raise NotFound(msg)
-        lost = {part: with_share(books.worst(scope, (by,), MOST), gpu_ns) for part, by in groups.items()}
-        trend = _trend(books, whole, scope, query.trend)
+        gpu_ns = sum(held.values())
+        worst = with_share(books.worst(scope, ("job",), query.worst), gpu_ns)
         nodes, _ = cut(request, books.nodes(scope, Page(query.worst)), query.worst)
+    every = [*lost["phase"], *lost["cause"]]
     page = ComponentPage.model_validate(
-        found.model_dump()
-        | {
-            **lost,
-            "trend": trend,
-            "worst_jobs": lost["worst_jobs"][: query.worst],
+        {
+            **_row(name, owners, _added(every), gpu_ns),
+            "phases": _parts(lost["phase"], "phase", gpu_ns),
+            "causes": _parts(lost["cause"], "cause", gpu_ns),
+            "trend": _trend(held, every, step),
+            "worst_jobs": worst,
             "worst_nodes": nodes,
         }
     )
@@ -92,25 +97,45 @@ def _components(books: Reads, scope: Scope, gpu_ns: int) -> dict[str, ComponentR
     """Every component that the taxonomy, the owners or the books know."""
     owners = books.owners()
     lost = {str(row["component"]): row for row in books.lost_time(scope, ("component",), ALL)}
-    out = {}
-    for name in {*DEFAULT.components, *owners, *lost}:
-        figures: Row = {column: _amount(lost.get(name, {}), column) for column in COLUMNS}
-        figures["direct_share"] = ett(_amount(figures, "direct_gpu_ns"), gpu_ns)
-        out[name] = ComponentRow.model_validate(
-            {"component": name, "owner": owners.get(name, name)} | figures
-        )
-    return out
+    return {
+        name: ComponentRow.model_validate(_row(name, owners, lost.get(name, {}), gpu_ns))
+        for name in {*DEFAULT.components, *owners, *lost}
+    }
 
 
-def _trend(books: Reads, whole: Scope, scope: Scope, step: str) -> list[Row]:
-    """Loss by period, each as a share of what that period held; also periods in which nothing was lost."""
-    held = {number(row, step): number(row, "gpu_ns") for row in books.held(held_scope(whole), (step,))}
-    lost = {number(row, step): row for row in books.lost_time(scope, (step,), ALL)}
+def _row(name: str, owners: Mapping[str, str], lost: Row, gpu_ns: int) -> Row:
+    figures: Row = {column: _amount(lost, column) for column in COLUMNS}
+    share = ett(_amount(figures, "direct_gpu_ns"), gpu_ns)
+    return {"component": name, "owner": owners.get(name, name), **figures, "direct_share": share}
+
+
+def _parts(rows: Sequence[Row], by: str, gpu_ns: int) -> list[Row]:
+    """Loss by phase or cause in the whole window, the dearest first; the other view does not know them: null."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(str(row[by]), []).append(row)
     out: list[Row] = []
-    for start in sorted({*held, *lost}):
-        row: Row = {column: _amount(lost.get(start, {}), column) for column in COLUMNS}
-        share = ett(_amount(row, "direct_gpu_ns"), held.get(start, 0))
-        out.append(row | {"start": start, "direct_share": share})
+    for name, own in groups.items():
+        hidden = [column for column in COLUMNS if own[0][column] is None]
+        out.append({by: name, **_added(own), **dict.fromkeys(hidden)})
+    out.sort(key=lambda row: (-max(_amount(row, "direct_gpu_ns"), _amount(row, "induced_gpu_ns")), row[by]))
+    return with_share(out[:MOST], gpu_ns)
+
+
+def _added(rows: Sequence[Row]) -> Row:
+    return {column: sum(_amount(row, column) for row in rows) for column in COLUMNS}
+
+
+def _trend(held: Mapping[int, int], lost: Sequence[Row], step: str) -> list[Row]:
+    """Loss by period, each as a share of what that period held; also periods in which nothing was lost."""
+    by_start: dict[int, list[Row]] = {start: [] for start in held}
+    for row in lost:
+        by_start.setdefault(number(row, step), []).append(row)
+    out: list[Row] = []
+    for start, rows in sorted(by_start.items()):
+        sums = _added(rows)
+        share = ett(_amount(sums, "direct_gpu_ns"), held.get(start, 0))
+        out.append({"start": start, **sums, "direct_share": share})
     return out
 
 
