@@ -9,7 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, ColumnElement, Select, and_, case, false, func, literal, or_, select, true
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    and_,
+    case,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+)
 
 from fleet_ett.postgres.tables import job_hours, jobs, ledger_deltas, segments
 from fleet_ett.reads import DAY_NS, HOUR_NS
@@ -68,9 +80,11 @@ class Lives:
 
     def cut(self) -> ColumnElement[bool]:
         """Whether it may have time on both sides of a bound: the other jobs with time in the window."""
-        start, end = self.window.start, self.window.end
-        ways = [] if start is None else [jobs.c.start_ns < start]
-        return or_(false(), *ways, *([] if end is None else [jobs.c.end_ns > end, jobs.c.end_ns.is_(None)]))
+        bounds = [one for one in (self.window.start, self.window.end) if one is not None]
+        ways = (
+            and_(jobs.c.start_ns < one, or_(jobs.c.end_ns > one, jobs.c.end_ns.is_(None))) for one in bounds
+        )
+        return or_(false(), *ways)
 
     def only_whole(self, query: Select[Any], table: FromClause) -> Select[Any]:
         """The rows of jobs that lie whole in the window, of a table with job_id."""

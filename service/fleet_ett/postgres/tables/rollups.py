@@ -97,7 +97,9 @@ ledger_days = Table(
     *_amounts(AMOUNTS, wide=("gpu",)),
     PrimaryKeyConstraint("job_id", "day_ns", *LABELS),
     Index("ledger_days_day", "day_ns", "component"),
+    # days of single jobs: of those that a window cuts
     Index("ledger_days_component", "component", "job_id", "day_ns"),
+    Index("ledger_days_phase", "phase", "job_id", "day_ns"),
 )
 
 # The ledger of a job's whole life: most jobs lie whole in a long window, and need no more rows than that.
@@ -109,6 +111,7 @@ ledger_lives = Table(
     *_amounts(AMOUNTS, wide=("gpu",)),
     PrimaryKeyConstraint("job_id", *LABELS),
     Index("ledger_lives_component", "component", "phase"),
+    Index("ledger_lives_phase", "phase"),
 )
 
 # One row a job and hour, or day: how many jobs held hardware, and the weights of each.
