@@ -47,6 +47,14 @@ def identities(conninfo: str) -> dict[tuple[str, str], list[int]]:
     return {key: sorted(numbers) for key, numbers in found.items()}
 
 
+def ended(conninfo: str) -> int:
+    """How many attempts have an end, by their agent's word."""
+    query = "SELECT count(DISTINCT attempt_id) FROM events WHERE type = %s"
+    with psycopg.connect(conninfo) as conn:
+        (count,) = conn.execute(query, [CODES["attempt_end"]]).fetchall()[0]
+    return int(count)
+
+
 def quarantined(conninfo: str) -> list[tuple[Any, ...]]:
     """What was refused, with reasons."""
     with psycopg.connect(conninfo) as conn:

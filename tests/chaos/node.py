@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ett_collector.agent.attempts import Attempt
 from ett_collector.agent.outbox import Outbox
 from ett_collector.slots import COMMIT, SLOT, WORDS
+from tests.chaos.books import ended
 from tests.faults.server import wait_until
 from tests.faults.service import environ
 
@@ -221,7 +221,7 @@ class Node:
         after.close()
         return twin
 
-    def wait_until_read(self) -> None:
-        """Nothing is left in the spool: all is in the outbox."""
+    def wait_until_told(self, conninfo: str, attempts: int) -> None:
+        """Nothing is left in the spool, and the ends of so many attempts have arrived."""
         wait_until(lambda: not list(self.spool.glob("*.spool")))
-        time.sleep(1.2)  # an attempt is over a second after its last process
+        wait_until(lambda: ended(conninfo) == attempts)

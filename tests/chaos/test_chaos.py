@@ -184,7 +184,7 @@ def run(seed: int, seconds: float) -> None:
             node.kill_agent()
             node.start_agent()  # one that does not wait after failures
             wait_until(served.is_ready)
-            node.wait_until_read()
+            node.wait_until_told(server.conninfo, node.attempts)
             node.stop_agent()
             assert 0 == node.backlog()
             check(server, node, root)
@@ -205,11 +205,12 @@ def check(server: Server, node: Node, root: Path) -> None:
     assert [] == quarantined(server.conninfo)
     assert not (node.state / "dead-letters.jsonl").exists()
     (root / "quiet").mkdir()
+    quiet = make_conninfo(server.conninfo, dbname="quiet")
     with hosted(server.url.replace("/ett?", "/quiet?")) as address:
         twin = node.quiet(root / "quiet", address)
         try:
             twin.start_agent()
-            twin.wait_until_read()
+            twin.wait_until_told(quiet, node.attempts)
             twin.stop_agent()
             assert 0 == twin.backlog()
         finally:
@@ -218,6 +219,5 @@ def check(server: Server, node: Node, root: Path) -> None:
         agent = {"node": node.name, "incarnation": "beats"}
         told = httpx.post(f"{address}/v1/events", json={"agent": agent, "events": beats(server.conninfo)})
         assert 200 == told.status_code, told.text
-        quiet = make_conninfo(server.conninfo, dbname="quiet")
         same_facts(server.conninfo, quiet)
         same_books(server.conninfo, quiet)
