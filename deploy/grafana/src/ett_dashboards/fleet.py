@@ -77,7 +77,12 @@ def _now(objectives: Objectives) -> list[Builder[Panel]]:
                 "No GPU was held",
             ),
             now(ratio(f"sum({PRODUCTIVE})", f"sum({HELD})")),
-            unit=SHARE, link=ETT_PAGE, steps=limits.ett(objectives),
+            unit=SHARE, link=ETT_PAGE, steps=limits.ett(objectives), width=3,
+        ),
+        number(
+            Words("Objective", "The ETT% that was promised for the chosen clusters: the highest of theirs.", "None"),
+            now(f"max(cluster:ett_objective:ratio{{{CLUSTER}}})"),
+            unit=SHARE, link=ETT_PAGE, width=3,
         ),
         number(
             Words(
@@ -87,27 +92,39 @@ def _now(objectives: Objectives) -> list[Builder[Panel]]:
                 "No history yet",
             ),
             now(f"min(cluster:ett_budget_left:{period}{{{CLUSTER}}})"),
-            unit=SHARE, link=ETT_PAGE, steps=limits.budget_left(),
+            unit=SHARE, link=ETT_PAGE, steps=limits.budget_left(), width=3,
         ),
         number(
             Words("Lost", "GPU-hours over the last ${window} that were held and did not train on new data.", "None"),
             now(f"(sum({HELD}) - sum({PRODUCTIVE})) / 3600"),
-            unit=GPU_HOURS, link=links.page(f"/v1/fleet/lost-time?{links.WINDOW}", "Lost time, exact"),
+            unit=GPU_HOURS, link=links.page(f"/v1/fleet/lost-time?{links.WINDOW}", "Lost time, exact"), width=3,
         ),
         number(
             Words("Held now", "GPUs that jobs hold at this moment.", "None"),
             now(f"sum({once('ett_gpus_allocated', 'cluster, team', TEAM)})"),
-            unit=GPUS, decimals=0, link=links.page("/v1/jobs", "Jobs"),
+            unit=GPUS, decimals=0, link=links.page("/v1/jobs", "Jobs"), width=3,
         ),
         number(
             Words("Jobs now", "Jobs that hold hardware at this moment.", "None"),
             now(f"sum({once('ett_jobs_running', 'cluster, team', TEAM)})"),
-            unit=COUNT, decimals=0, link=links.page("/v1/jobs", "Jobs"),
+            unit=COUNT, decimals=0, link=links.page("/v1/jobs", "Jobs"), width=3,
+        ),
+        number(
+            Words(
+                "Without progress",
+                "GPUs of jobs that make no progress at this moment although their nodes are heard: hangs. Red where "
+                "somebody is paged for those of one team.",
+                "None",
+            ),
+            now(f"sum({once('ett_gpus_without_progress', 'cluster, team', TEAM)})"),
+            unit=GPUS, decimals=0, link=links.page("/v1/jobs?phase=hang", "Jobs that hung"),
+            steps=limits.at_most(objectives.telemetry.stuck_gpus), width=3,
         ),
         number(
             Words("Alerts", "Alerts of fleet-ett that fire at this moment; the table below names them.", "None"),
             now(f"count(max by (alertname, cluster, component, severity) ({FIRING})) or vector(0)"),
-            unit=COUNT, decimals=0, link=links.page("/readyz", "Is the service well?"), steps=limits.at_most(1),
+            unit=COUNT, decimals=0, link=links.page("/readyz", "Is the service well?"), width=3,
+            steps=limits.at_most(1),
         ),
     ]  # fmt: skip
 
