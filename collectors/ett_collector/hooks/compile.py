@@ -72,8 +72,11 @@ def watch_keys(module: Any) -> None:
     @wraps(make)
     def made(*args: Any, **options: Any) -> Any:
         found = make(*args, **options)
-        if _Compiling.opened is not None and isinstance(found, tuple) and isinstance(found[0], str):
-            _Compiling.aot_keys.append(found[0])
+        try:
+            if _Compiling.opened is not None:
+                _Compiling.aot_keys.append(str(found[0]))
+        except Exception as error:  # noqa: BLE001 - the hook alone fails
+            session.failed(HOOK, error)
         return found
 
     module.autograd_cache_key = made

@@ -84,8 +84,16 @@ def _warmed(function: Callable[[Any], Any], self: Any, recorder: Watched, *, tak
     if opened is not None:
         recorder.finish(opened)
     if takes:
-        _Warm.iterator = id(self)
+        _begun(self, recorder)
+    return result
+
+
+def _begun(iterator: object, recorder: Watched) -> None:
+    """The first batch is there: the first step begins."""
+    try:
+        _Warm.iterator = id(iterator)
         n = steps.expected(recorder)
         if n is not None:
             recorder.expect(n)
-    return result
+    except Exception as error:  # noqa: BLE001
+        session.failed(HOOK, error)

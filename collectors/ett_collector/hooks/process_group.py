@@ -49,13 +49,13 @@ def watch_groups(module: Any) -> None:
     put(module, "destroy_process_group", HOOK, lambda _: opened(session.live(), TEARDOWN))
     for name in COLLECTIVES:
         if hasattr(module, name):
-            put(module, name, HOOK, partial(_first, module, name))
+            put(module, name, HOOK, partial(_first, module, name), is_over=steps.are_usual)
 
 
 def watch_data_parallel(module: Any) -> None:
     """`torch.distributed.utils`: `DistributedDataParallel` begins by comparing shapes, past the functions above."""
     name = "_verify_param_shape_across_processes"
-    put(module, name, HOOK, partial(_first, module.dist, name))
+    put(module, name, HOOK, partial(_first, module.dist, name), is_over=steps.are_usual)
 
 
 def _init(arguments: Arguments) -> Found | None:
@@ -67,8 +67,6 @@ def _init(arguments: Arguments) -> Found | None:
 
 def _first(distributed: Any, name: str, arguments: Arguments) -> Found | None:
     """A collective, which may be the first one of its group."""
-    if steps.are_usual():
-        return None
     recorder = session.live()
     if recorder is None:
         return None

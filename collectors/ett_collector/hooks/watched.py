@@ -134,14 +134,12 @@ class Watched(Recorder):
             self.settle()
         elif not (anywhere or overlapped):
             return None
-        phase = Phase(_nobody, (name, overlapped, None), step, attrs)
-        if overlapped:
-            return super().open_phase(phase)
         seen = (self.thread, name)
-        if seen in self._seen.values() or self.thread in self._told.values():
+        # copies: another thread may open or close one meanwhile
+        if not overlapped and (seen in list(self._seen.values()) or self.thread in list(self._told.values())):
             return None
-        opened = super().open_phase(phase)
-        if opened is not None:
+        opened = super().open_phase(Phase(_nobody, (name, overlapped, None), step, attrs))
+        if opened is not None and not overlapped:
             self._seen[opened[0]] = seen
         return opened
 
@@ -168,7 +166,7 @@ class Watched(Recorder):
 
     def measured(self, name: str, start: int, end: int) -> None:
         """A hook knows only now what a time was (monotonic ns)."""
-        if get_ident() == self.thread and self.thread not in self._told.values():
+        if get_ident() == self.thread and self.thread not in list(self._told.values()):
             self.settle()
             self.span(name, start + self._clock.anchor, end + self._clock.anchor)
 
@@ -223,13 +221,16 @@ class Watched(Recorder):
         if self.is_settled:
             return
         self.is_settled = True
-        held, self._held = self._held, None
-        if held is not None:
-            self._put(STEP, *held, NONE)
-        self.imported()
-        built = session.take_built()
-        if built is not None:
-            self.measured(MODEL_BUILD, *built)
+        try:
+            held, self._held = self._held, None
+            if held is not None:
+                self._put(STEP, *held, NONE)
+            self.imported()
+            built = session.take_built()
+            if built is not None:
+                self.measured(MODEL_BUILD, *built)
+        except Exception as error:  # noqa: BLE001 - as in all that a trainer calls
+            self._failed(error)
 
     def _at_exit(self) -> None:
         self.settle()
