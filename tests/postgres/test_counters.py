@@ -202,3 +202,20 @@ def test_gpus_of_a_silent_job_are_held_without_progress(store: PostgresStore, en
     assert not stuck(800)
     assert not stuck(1000, stepped(10, 100, 990), alive(1000))
     assert not stuck(2000, opened("checkpoint_load", 995), alive(2000))
+
+
+def test_silence_is_counted_once(store: PostgresStore, engine: Engine) -> None:
+    """Whether it is a stall or unknown is not known until ETT_HANG_S is over: not settled until then."""
+    agent, who = Agent(), {"job": "j", "attempt": "a"}
+    agent.say("attempt_start", **who, ts=T0, gpus=1, nodes=["n1"])
+    agent.say("steps", **who, rank=0, first=0, last=9, start=T0, end=T0 + 100 * S)
+    for at in range(100, 1000, 100):
+        agent.say("heartbeat", ts=T0 + at * S, jobs=[{**who, "ranks": [0]}])
+        agent.hand_in(store, now=T0 + at * S)
+        book(engine, T0 + at * S)
+        amounts = {
+            dict(labels)["heading"]: value
+            for (name, labels), value in series(engine).items()
+            if name == "ett_gpu_seconds" and value
+        }
+        assert {"productive": 100} | ({"stall": at - 100} if at >= 700 else {}) == amounts

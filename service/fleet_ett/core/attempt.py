@@ -162,6 +162,7 @@ def book_attempt(
     outcome = causes.outcome_of(told)
     failed = not bounds.live and outcome in ("failed", "unknown")
     track = path.job_track(told, tiles, steps, chains, first, names, read, policy)
+    spoken_until = int(track.end.max()) if len(track) else read.start
     track = silence.fill(track, told, names, read, policy, failed=failed)
     track = track.cut(moment for moment in (first.start, first.end, booked.start) if moment is not None)
     track = track.without(policy.exclude)
@@ -172,6 +173,8 @@ def book_attempt(
         track, replay = track.take(kept), replay[kept]
     track, labels = places.place(track, replay, names, first, policy)
     until = booking.settled_until(told, tiles, bounds, link, now, policy)
+    if bounds.live and bounds.end - spoken_until <= policy.hang_ns:  # unknown or a stall: nobody knows yet
+        until = min(until, spoken_until)
     segments = booking.segments(told, track, labels, names, booked, link, until, policy)
     summary = _summary(told, segments, bounds, link, tiles, first, judged, outcome, policy, resume)
     carry = Carry(judged.coverage, link.carry.work_keys.union(told.work_keys, past.work_keys))
