@@ -7,6 +7,8 @@ SECONDS ?= 600
 FUZZ_S ?= 300
 export FUZZ_S
 TORCH ?= torch==2.13.0
+FRAMEWORKS ?= transformers==5.24.0 accelerate==1.15.0 lightning==2.6.6 megatron-core==0.16.1 \
+  'torchtitan==0.3.0; python_version >= "3.11"'
 PEER ?= ml-goodput-measurement==0.2.3
 TRACER ?= opentelemetry-sdk==1.45.2
 LOCK = .venv-lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.10 --generate-hashes \
@@ -24,13 +26,17 @@ demo: .venv/service.stamp ## a small training run that is killed and hangs, and 
 	.venv/bin/python -m fleet_ett demo
 
 .PHONY: test
-test: lint prometheus ## all checks and tests, but the PyTorch run
+test: lint prometheus ## all checks and tests, but those that need PyTorch
 	.venv/bin/python -m tests.security.installed deploy/locks/dev.lock
-	.venv/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not torch"
+	.venv/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not torch and not integrations"
 
 .PHONY: test-torch
 test-torch: .venv-torch/torch.stamp ## a real PyTorch job under torchrun, one worker killed
 	.venv-torch/bin/python -m pytest -m torch tests/torch
+
+.PHONY: test-integrations
+test-integrations: .venv-torch/frameworks.stamp ## the real Trainers of FRAMEWORKS, killed and resumed
+	.venv-torch/bin/python -m pytest -m integrations tests/integrations
 
 .PHONY: soak
 soak: SECONDS = 1800
@@ -190,6 +196,10 @@ lock: .venv-lock/lock.stamp ## pin what pyproject.toml allows, for all Pythons; 
 	.venv-torch/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	.venv-torch/bin/python -m pip install --quiet '$(TORCH)' numpy
 	.venv-torch/bin/python -m pip install --quiet --editable '.[service]' --group test
+	@touch $@
+
+.venv-torch/frameworks.stamp: .venv-torch/torch.stamp
+	.venv-torch/bin/python -m pip install --quiet '$(TORCH)' $(FRAMEWORKS)
 	@touch $@
 
 .venv-bench/bench.stamp: .venv-bench/service.stamp

@@ -164,6 +164,7 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
         **identity._asdict(),
         "facts": identities.facts(os.environ) | facts["facts"],
         "labels": facts["labels"],
+        "error_file": os.environ.get("TORCHELASTIC_ERROR_FILE"),
     }
     recorder = (_Current.make or Recorder)(_spool(head, spool_dir), head["id"][:8], clock)
     _Current.recorder, _Current.live, _Current.key = recorder, recorder, key

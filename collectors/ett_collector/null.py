@@ -46,6 +46,9 @@ class NullRecorder:
     def fault(self, kind: str, text: str = "", *, code: int | str | None = None) -> None:
         """Nothing."""
 
+    def span(self, name: str, start: int, end: int) -> None:
+        """Nothing."""
+
     def end(
         self, outcome: str = "completed", *, error: str | None = None, exit_code: int | None = None
     ) -> None:

@@ -244,14 +244,16 @@ class Recorder:
         raised = getattr(
             sys, "last_value", None
         )  # set by the interpreter for an exception that nobody caught
-        self._note_exit(None if raised is None else _text(raised), None)
+        self._note_exit(None if raised is None else error_text(raised), None)
 
     def _note_exit(self, error: str | None, exit_code: int | None) -> None:
         self._note({"t": "exit", "error": error, "exit_code": exit_code})
 
 
-def _text(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
+    """What was raised, in its own words first, and then where: whoever cuts the text keeps the words."""
     import traceback  # noqa: PLC0415 - costs a tenth of a second on a cold disk, and is needed once at most
 
+    words = "".join(traceback.format_exception_only(type(error), error))[:ERROR_CHARACTERS]
     lines = traceback.format_exception(type(error), error, error.__traceback__)
-    return "".join(lines)[-ERROR_CHARACTERS:]
+    return words + "".join(lines)[-ERROR_CHARACTERS:]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ett_collector.agent.stopwatch import DATA_STALL, Stopwatch
 from ett_collector.agent.tail import Position, Raw
 from ett_collector.agent.windows import StepMarks
+from ett_collector.integrations import torchelastic
 from ett_collector.wire import OUTCOMES
 
 if TYPE_CHECKING:
@@ -130,6 +131,9 @@ class Trace:
         self.spans, self.begun, self.waiting = {}, None, None
         exiting = self.exiting or {}
         said = _some(exiting, "error", "exit_code")  # what it says itself, where nobody saw how it ended
+        if status.get("exit_code") != 0:  # its last words are in torchelastic's file, where it wrote one
+            words = torchelastic.error_text(self.head.get("error_file"))
+            said |= {} if words is None else {"error": words}
         self._finish({"at": at, "clean": self.exiting is not None, **said, **status})
         return [self._own(event) for event in events]
 
@@ -147,7 +151,7 @@ class Trace:
         return [*self.spans.values(), *(one for one in (self.begun, self.waiting) if one is not None)]
 
     def _own(self, event: dict[str, Any]) -> dict[str, Any]:
-        return {**event, "job": self.head["job"], "attempt": self.head["attempt"], "rank": self.head["rank"]}
+        return {**{name: self.head[name] for name in ("job", "attempt", "rank")}, **event}
 
     def _on_open(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
         self.spans[record["span"]] = _span(record)
@@ -159,7 +163,8 @@ class Trace:
         if waiting is not None and (record["phase"], record["start"]) == (DATA_STALL, waiting["start"]):
             self.waiting = None
             record = {**record, "span": waiting["span"]}  # under which it may have been told
-        return [{"type": "phase", **_span(record), "end": record["end"]}]
+        # a launcher may speak for each rank that it starts
+        return [{"type": "phase", **_span(record), **_some(record, "end", "rank")}]
 
     def _on_begin(self, record: dict[str, Any], _window_ns: int) -> list[dict[str, Any]]:
         n = record["n"]
