@@ -165,7 +165,7 @@ def _save(callback: EttCallback, trainer: Any, original: Method) -> Method:
         weights_only = args[0] if args else kwargs.get("weights_only")
         with ett.phase("checkpoint_save_block", step=step):
             original(filepath, *args, **kwargs)
-        if trainer.is_global_zero and not weights_only and not _later(trainer):
+        if step and trainer.is_global_zero and not weights_only and not _later(trainer):
             ett.checkpoint_committed(step, samples=callback.consumed, mode="sync")
 
     return save_checkpoint

@@ -52,7 +52,9 @@ class Training:
 
     def __init__(self) -> None:
         self._outcome: str | None = None
-        self._error: BaseException | None = None
+        self._error = (
+            0  # the id of what was raised: the exception itself would keep its frames, and their tensors
+        )
         self._text: str | None = None
         self._teardown: Phase | None = None
         self._open: dict[str, Phase | DataWait | Around] = {}
@@ -68,7 +70,7 @@ class Training:
 
     def begin(self) -> None:
         """Training begins (again)."""
-        self._outcome = self._error = self._text = None
+        self._outcome, self._error, self._text = None, 0, None
         if self._teardown is not None:
             self._teardown.__exit__(None, None, None)
             self._teardown = None
@@ -87,7 +89,7 @@ class Training:
         if isinstance(error, SystemExit) and outcome is None:
             return
         self._outcome = outcome or ("cancelled" if isinstance(error, KeyboardInterrupt) else "failed")
-        self._error = error
+        self._error = id(error)
         self._text = text or error_text(error)
 
     @contextmanager
@@ -120,7 +122,7 @@ class Training:
 
     def _at_exit(self) -> None:
         raised = getattr(sys, "last_value", None)  # an exception that nobody caught, by now
-        if self._outcome is None or (raised is not None and raised is not self._error):
+        if self._outcome is None or (raised is not None and id(raised) != self._error):
             return
         if self._teardown is not None:
             self._teardown.__exit__(None, None, None)
