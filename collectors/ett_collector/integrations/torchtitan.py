@@ -2,7 +2,8 @@
 
     TITAN_STRUCT_LOGGER_HANDLERS=ett_collector.integrations.torchtitan.handler
 
-It works where `debug.enable_structured_logging` is on, as it is by default, and replaces torchtitan's own handler; to keep its JSONL files, name both, with a comma between them:
+It works where `debug.enable_structured_logging` is on, as it is by default, and replaces torchtitan's own handler. To
+keep its JSONL files, name both, with a comma between them:
 `torchtitan.observability.structured_logger.jsonl_handler.register_jsonl_handler`.
 
 A step is complete when its `optim` span ends. The `checkpoint_save` span is there in every step, whether it saves or
