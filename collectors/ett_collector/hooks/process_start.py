@@ -27,6 +27,7 @@ NOT_TRAINERS = (
     "ett-agent",
     "ett-run",
     "ett_collector.agent.main",
+    "ett_collector.integrations.torchelastic",
     "ett_collector.run",
     "torch.distributed.launch",
     "torch.distributed.run",
