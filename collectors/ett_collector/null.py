@@ -49,6 +49,9 @@ class NullRecorder:
     def span(self, name: str, start: int, end: int) -> None:
         """Nothing."""
 
+    def takes_over(self) -> None:
+        """Nothing."""
+
     def end(
         self, outcome: str = "completed", *, error: str | None = None, exit_code: int | None = None
     ) -> None:

@@ -127,6 +127,9 @@ class Recorder:
         """What is known of job and attempt only now (fields of the head)."""
         self._note({"t": "told", "facts": facts})
 
+    def takes_over(self) -> None:
+        """Steps, waits and checkpoints are told from now on, also before the first of them: no hook tells any."""
+
     def end(
         self, outcome: str = "completed", *, error: str | None = None, exit_code: int | None = None
     ) -> None:

@@ -92,6 +92,12 @@ class Watched(Recorder):
         self.loaded = step
         super().checkpoint_loaded(step, samples=samples)
 
+    def takes_over(self) -> None:
+        """As `Recorder.takes_over`: a framework may step its optimizer only to make that one's state."""
+        self.says_steps = self.says_waits = self.says_saves = True
+        self._held = None
+        self.loaded = self.loaded or 0
+
     def open_phase(self, phase: Phase) -> Opened | None:
         """A phase of the trainer's own: hooks open none within it."""
         self.settle()

@@ -64,6 +64,7 @@ class Training:
         """Begin to record, unless that has been done: an `ett.start` of the user's own goes before this one."""
         if isinstance(ett.current(), NullRecorder):
             ett.start(framework=framework)
+        ett.current().takes_over()
         if not self._watched:
             self._watched = True
             atexit.register(self._at_exit)  # after the recorder's, so it is called before it
