@@ -124,11 +124,11 @@ def prometheus(folder: Path, service: Service, now_s: int) -> Iterator[Prometheu
     replicas = [f"{host}:{service.client.base_url.port}" for host in ("127.0.0.1", "localhost")]
     rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yaml").read_text())
     told = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    told["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
+    told["global"] = {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"}
     del told["alerting"]
     agent = f"127.0.0.1:{free_port()}"
     told["scrape_configs"][1] |= {"static_configs": [{"targets": [agent]}]}
-    told["scrape_configs"][0] |= {"static_configs": [{"targets": replicas}], "scrape_timeout": "1s"}
+    told["scrape_configs"][0] |= {"static_configs": [{"targets": replicas}], "scrape_timeout": "2s"}
     for group in rules["groups"]:
         group["interval"] = "1s"
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": []}))
