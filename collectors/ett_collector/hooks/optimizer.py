@@ -27,6 +27,7 @@ def _nothing() -> None:
 
 
 class _Lead:
+    begins: Any = None  # the handle of what waits for the first one
     leader: Any = staticmethod(_nothing)
     idle = 0
     is_dry = False  # steps that only make an optimizer's state
@@ -36,7 +37,7 @@ class _Lead:
 def watch_optimizers(module: Any) -> None:
     """`torch.optim.optimizer`."""
     kind = module.Optimizer
-    module.register_optimizer_step_pre_hook(_begins)
+    _Lead.begins = module.register_optimizer_step_pre_hook(_begins)
     module.register_optimizer_step_post_hook(_ends)
     make, load = kind.__init__, kind.load_state_dict
 
@@ -97,9 +98,12 @@ def _ends(optimizer: Any, _args: object, _options: object) -> None:
             return
         if _Lead.leader() is not optimizer:
             _Lead.idle += 1
-            if _Lead.idle < IDLE_STEPS:
+            if _Lead.leader() is not None and _Lead.idle < IDLE_STEPS:
                 return
             _Lead.leader = ref(optimizer)
+        if _Lead.begins is not None:
+            _Lead.begins.remove()
+            _Lead.begins = None
         _Lead.idle = 0
         recorder = session.live()
         if recorder is None:
