@@ -68,7 +68,7 @@ class Chaos:
     def postgres_killed(self) -> None:
         self.server.kill()
         self._pause(0.3)
-        self.server.start()
+        wait_until(self._is_postgres_up)
 
     def network_cut(self) -> None:
         self.net.change(self.chance.choice(TROUBLES))
@@ -95,6 +95,13 @@ class Chaos:
         self.node.kill_job(self.chance)
         self._pause(0.3)
         self.node.launch()
+
+    def _is_postgres_up(self) -> bool:
+        """Whether it is ready; started where it has ended (as it does where its log cannot grow), as a supervisor would."""
+        if self.server.process is None or self.server.process.poll() is not None:
+            wait_until(lambda: not self.server.processes())
+            self.server.start(wait=False)
+        return self.server.is_ready()
 
     def _set(self, faults: Path) -> None:
         ahead = self.chance.choice(JUMPS)
@@ -142,6 +149,8 @@ class Chaos:
             for timer in self.lasting:
                 timer.join()
             self.lasting.clear()
+            self.node.supervise()
+            wait_until(self._is_postgres_up)
             if time.monotonic() >= until:
                 return
 
