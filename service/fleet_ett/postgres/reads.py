@@ -35,8 +35,12 @@ if TYPE_CHECKING:
 STATEMENT_TIMEOUT_S = 60
 GRACE_S = 5  # for the server to say so
 SECOND_NS = 1_000_000_000
-# Plans are short: compiling them takes longer than it saves; sums of a fleet in a hundred groups fit into memory.
-SETTINGS = f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'; SET LOCAL jit = off; SET LOCAL work_mem = '32MB'"
+# Plans are short: compiling them takes longer than it saves; sums of a fleet in a hundred groups fit into memory. A
+# question is planned for its window and its jobs: a plan for any of them takes a fleet for ten jobs.
+SETTINGS = (
+    f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'; SET LOCAL jit = off; SET LOCAL work_mem = '32MB';"
+    " SET LOCAL plan_cache_mode = force_custom_plan"
+)
 
 
 class PostgresReads:
