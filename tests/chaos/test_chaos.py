@@ -97,7 +97,7 @@ class Chaos:
         self.node.launch()
 
     def _is_postgres_up(self) -> bool:
-        """Whether it is ready; started where it has ended (as it does where its log cannot grow), as a supervisor would."""
+        """Whether it is ready; started anew where it has ended, as it does where its log cannot grow."""
         if self.server.process is None or self.server.process.poll() is not None:
             wait_until(lambda: not self.server.processes())
             self.server.start(wait=False)
