@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import shutil
 import sys
-import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
@@ -32,15 +30,15 @@ from tests.bench.history import (
     Activity,
     Series,
     Stretch,
-    page_at,
     reaches,
+    replica,
     scraped,
     with_labels,
     write_blocks,
 )
 from tests.bench.monitors import prometheus
 from tests.bench.serving import serving
-from tests.prometheus.running import free_port, results
+from tests.prometheus.running import results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,33 +87,6 @@ def page_of_a_fleet(server: EmbeddedServer, clusters: int) -> str:
         url = engine.url.render_as_string(hide_password=False)
     with serving(url, attribution=0) as service:
         return str(urlopen(f"http://127.0.0.1:{service.port}/metrics").read().decode())
-
-
-@contextmanager
-def replica(series: list[Series], activity: Activity) -> Iterator[int]:
-    """A stand-in for a replica of the service; yields its port."""
-
-    class Shown(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            page = page_at(series, activity, time.time())
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(page)))
-            self.end_headers()
-            self.wfile.write(page)
-
-        def log_message(self, *args: Any) -> None:
-            """Quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", free_port()), Shown)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield int(server.server_address[1])
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def configuration(ports: list[int], every_s: int, scrape: str) -> dict[str, Any]:

@@ -9,7 +9,11 @@ from __future__ import annotations
 import random
 import re
 import subprocess
+import threading
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +21,7 @@ import numpy as np
 
 from fleet_ett.rules.durations import seconds
 from tests.prometheus.programs import program
+from tests.prometheus.running import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -93,6 +98,33 @@ def page_at(series: Iterable[Series], activity: Activity, now: float) -> bytes:
         f"{one.name}{one.labels} {one.amount * factor if one.rises else one.amount:.6f}\n" for one in series
     ]
     return "".join(lines).encode()
+
+
+@contextmanager
+def replica(series: list[Series], activity: Activity) -> Iterator[int]:
+    """A stand-in for a replica of the service; yields its port."""
+
+    class Shown(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = page_at(series, activity, time.time())
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *args: Any) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", free_port()), Shown)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def with_labels(series: Iterable[Series], **more: str) -> list[Series]:
