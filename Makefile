@@ -126,7 +126,7 @@ bench-scrape: .venv-bench/bench.stamp ## what a scrape of /metrics costs with 10
 	.venv-bench/bin/python -m tests.bench.scrape
 
 .PHONY: bench-alerting
-bench-alerting: .venv-bench/bench.stamp prometheus ## what 30 days of history cost the rules, and how soon an alert comes (10 minutes)
+bench-alerting: .venv-bench/bench.stamp prometheus ## what 30 days of history cost the rules, and how soon an alert comes (15 minutes)
 	.venv-bench/bin/python -m tests.bench.alerting
 
 .PHONY: bench-fleet

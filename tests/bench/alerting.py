@@ -18,7 +18,7 @@ from tests.bench import alarm_stages, alarms, evaluation
 from tests.bench.attribution import database
 
 FLEETS = {3: (1,), 30: (1, 2)}  # clusters: replicas of the service
-QUICK_FLEETS = {3: (1, 2)}
+QUICK_FLEETS = {3: (1,)}
 
 
 def alarm(server: EmbeddedServer, name: str, folder: Path) -> bool:
