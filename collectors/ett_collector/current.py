@@ -135,7 +135,7 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
     key = (identity.job, identity.attempt, identity.rank)
     clock = Clock()
     now = monotonic_ns() + clock.anchor
-    began = process.started_at(stat) if stat is not None else None
+    began = process.started_at(stat, now) if stat is not None else None
     if began is None or began > now or (not identity.by_launcher and now - began > LONG_BEFORE_NS):
         began = now
     launched_at = _launched(identity.launched_at, boot, clock.anchor)
@@ -169,10 +169,10 @@ def _start(said: dict[str, Any], facts: dict[str, Any], spool_dir: str | os.Path
     recorder = (_Current.make or Recorder)(_spool(head, spool_dir), head["id"][:8], clock)
     _Current.recorder, _Current.live, _Current.key = recorder, recorder, key
     if launched_at is not None and launched_at < began:
-        recorder.span(LAUNCHER_START, launched_at, began)
-    imported = now if _Current.imported_at is None else _Current.imported_at + clock.anchor
+        recorder.span(LAUNCHER_START, launched_at, began, anchor=head["anchor"])
+    imported = now if _Current.imported_at is None else _Current.imported_at + head["anchor"]
     if began < imported:
-        recorder.span(PROCESS_IMPORT, began, imported)
+        recorder.span(PROCESS_IMPORT, began, imported, anchor=head["anchor"])
     return recorder
 
 

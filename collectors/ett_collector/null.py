@@ -46,7 +46,7 @@ class NullRecorder:
     def fault(self, kind: str, text: str = "", *, code: int | str | None = None) -> None:
         """Nothing."""
 
-    def span(self, name: str, start: int, end: int) -> None:
+    def span(self, name: str, start: int, end: int, *, anchor: int | None = None) -> None:
         """Nothing."""
 
     def takes_over(self) -> None:

@@ -38,13 +38,13 @@ def read_stat(pid: int, procfs: str = "/proc") -> ProcessStat | None:
         return None
 
 
-def started_at(stat: ProcessStat) -> int | None:
-    """When a process started, wall ns; None where the kernel does not tell."""
+def started_at(stat: ProcessStat, now: int) -> int | None:
+    """When a process started, by a clock that says `now` (ns); None where the kernel does not tell."""
     try:
         age = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - stat.ticks * (1_000_000_000 // _TICKS)
     except (AttributeError, OSError):
         return None
-    return time.time_ns() - age if age >= 0 else None
+    return now - age if age >= 0 else None
 
 
 def boot_id(procfs: str = "/proc") -> str:

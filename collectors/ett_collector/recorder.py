@@ -114,10 +114,14 @@ class Recorder:
         """Something went wrong beside this process's own work (kinds: `ett_collector.wire.FAULT_KINDS`)."""
         self._note({"t": "fault", "kind": kind, "text": text or None, "code": code})
 
-    def span(self, name: str, start: int, end: int) -> None:
-        """A span that was measured elsewhere, between two stamps (wall ns)."""
+    def span(self, name: str, start: int, end: int, *, anchor: int | None = None) -> None:
+        """A span that was measured elsewhere, between two stamps (wall ns).
+
+        `anchor`: wall minus monotonic where they come of it; the clock may have been set since.
+        """
         span = f"{self._token}-{self._numbers()}"
-        self._note({"t": "phase", "phase": name, "span": span, "start": start, "end": end})
+        told = {"t": "phase", "phase": name, "span": span, "start": start, "end": end, "anchor": anchor}
+        self._note(told)
 
     def notice(self, hook: str, text: str) -> None:
         """Something that the agent should log: a hook has failed (`ett_collector.hooks`)."""

@@ -111,6 +111,15 @@ def test_a_jump_changes_no_stamp_of_the_nodes_clock(jump: int) -> None:
     assert (16, 17, 18) == (saved["at"], elsewhere["start"], elsewhere["end"])
 
 
+def test_a_span_of_before_the_clock_was_set() -> None:
+    """It was measured by the anchor that it names, and noted after a new one."""
+    named = {"t": "phase", "start": 9 * S + ANCHOR_0, "end": 10 * S + ANCHOR_0, "anchor": ANCHOR_0}
+    told: list[Raw] = [slot(ANCHOR, 11, ANCHOR_0 + 3600 * S), named]
+    (span,) = take(*told, watch=Stopwatch("t", ANCHOR_0))
+
+    assert {"t": "phase", "start": 9, "end": 10} == span
+
+
 def test_a_small_step_of_the_clock_is_followed_and_not_told() -> None:
     """NTP set the clock by 0.2 s."""
     _, end = take(opened(7, 10), slot(ANCHOR, 11, ANCHOR_0 + S // 5), closed(7, 12, 10))

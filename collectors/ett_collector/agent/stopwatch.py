@@ -93,8 +93,9 @@ class Stopwatch:
             self.attrs[str(note["span"])] = note["attrs"]
             return None
         mono = note.pop("mono", None)
-        if self.base is not None and self.anchor:  # stamps that somebody else made on the wall
-            ahead = self.base - self.anchor
+        anchor = note.pop("anchor", self.anchor)
+        if self.base is not None and anchor:  # stamps of the wall, made elsewhere
+            ahead = self.base - anchor
             note |= {name: note[name] + ahead for name in ("start", "end") if name in note}
         return note if mono is None else {**note, "at": self._stamp(mono)}
 

@@ -174,7 +174,8 @@ class Watched(Recorder):
         """A hook knows only now what a time was (monotonic ns)."""
         if get_ident() == self.thread and self.thread not in list(self._told.values()):
             self.settle()
-            self.span(name, start + self._clock.anchor, end + self._clock.anchor)
+            anchor = self._clock.anchor
+            self.span(name, start + anchor, end + anchor, anchor=anchor)
 
     def wait_begins(self) -> int:
         """A hook sees a wait for input begin; `close_wait` takes the answer."""
