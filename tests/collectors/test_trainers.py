@@ -40,6 +40,22 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.parametrize("ahead", [-3600, 72_000])
+def test_a_trainer_whose_wall_clock_is_wrong(bench: Bench, ahead: int) -> None:
+    """All that it said is told at the time when it was, and its attempt ends with it."""
+    code = f"import time\nreal, time.time_ns = time.time_ns, lambda: real() + {ahead} * 10**9\n"
+    bench.trainer(code + 'import ett_collector as ett\nett.start("j")\nett.step(1)\nett.end()').communicate()
+    pending = Pending()
+    agent = Trainers(AgentConfig.from_args(["--spool-dir", str(bench.spool)], os.environ), {}, pending)
+    agent.visit()
+    agent.tell(agent.clock.now() + 10**10, all_windows=True)
+
+    assert "attempt_end" in {event["type"] for event in pending.events}
+    stamps = [event[name] for event in pending.events for name in ("ts", "start", "end") if name in event]
+    (trace,) = agent.traces.values()
+    assert all(abs(agent.clock.now() - stamp) < 30 * 10**9 for stamp in (*stamps, trace.newest))
+
+
 def test_the_clock_begins_anew_where_nobody_is() -> None:
     """A wall clock that was wrong when the agent first ran does not count until the next boot."""
     config = AgentConfig.from_args([], os.environ)

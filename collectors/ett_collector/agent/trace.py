@@ -53,7 +53,8 @@ class Trace:
     def of(cls, name: str, head: dict[str, Any], clock: NodeClock) -> Trace:
         """The trace of a process of which nothing but its head was read."""
         base = clock.anchor if clock.knows(head) else None
-        return cls(name, clock.adopt(head), watch=Stopwatch(str(head["id"])[:8], base))
+        own = clock.adopt(head)
+        return cls(name, own, watch=Stopwatch(str(head["id"])[:8], base), newest=int(own.get("at") or 0))
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> Trace:
@@ -95,6 +96,8 @@ class Trace:
 
     def take(self, record: dict[str, Any], window_ns: int) -> list[dict[str, Any]]:
         """The events of one record."""
+        if record.get("t") == "head":
+            return []  # it is known, and its stamps are those of the wall clock
         self.newest = max(self.newest, record.get("at", 0), record.get("end", 0), record.get("start", 0))
         handle = getattr(self, f"_on_{record.get('t')}", None)  # a newer recorder may know more
         events = handle(record, window_ns) if handle is not None and self.finished is None else []
