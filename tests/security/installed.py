@@ -16,7 +16,7 @@ def differences(lock: Path) -> list[str]:
         if not pin.holds():
             continue
         try:
-            found = version(pin.name)
+            found = version(pin.name).removeprefix("v")  # grafana-foundation-sdk says so of itself
         except PackageNotFoundError:
             found = "missing"
         if found != pin.version:
