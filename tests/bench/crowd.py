@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ett_collector.agent.ship import FIRST_WAIT_S, LONGEST_WAIT_S
+from ett_collector.coding import CODING
 
 TIMEOUT_S = 30.0  # of one request, as an agent's
 
@@ -43,7 +44,7 @@ class Crowd:
         self._links = asyncio.Semaphore(links)
 
     async def deliver(self, body: bytes) -> float:
-        """Post a gzip body until it is taken, waiting between tries as an agent does; seconds in all."""
+        """Post a body of an agent until it is taken, waiting between tries as an agent does; seconds in all."""
         begin, failures = time.perf_counter(), 0
         while True:
             status, asked, said = await self._post(body)
@@ -67,7 +68,7 @@ class Crowd:
 
     async def _post(self, body: bytes) -> tuple[int, float, Any]:
         """Status (0: no answer), seconds asked for, and the parsed answer."""
-        head = f"POST /v1/events HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n"
+        head = f"POST /v1/events HTTP/1.1\r\nContent-Encoding: {CODING}\r\nContent-Length: {len(body)}\r\n"
         async with self._links:
             return await self._ask(head.encode() + b"Content-Type: application/json\r\n", body)
 

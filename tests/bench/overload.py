@@ -32,7 +32,7 @@ import psycopg
 
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.server import EmbeddedServer
-from tests.bench.serving import serving
+from tests.bench.serving import children_of, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,9 +152,9 @@ def watch(port: int, until: float) -> dict[str, list[float]]:
 
 
 def memory(pid: int) -> float:
-    """Resident MiB."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+    """Resident MiB of the process that answers, a child of that one."""
+    pages = [int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in children_of(pid)]
+    return max(pages) * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
 def measure(server: EmbeddedServer, args: argparse.Namespace) -> bool:
