@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import resource
 import socket
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 GRACE_S = 10  # what requests in flight get when the service stops
+M_ARENA_MAX = -8  # malloc.h
 BACKLOG = 2048  # connections that wait to be accepted
 
 
@@ -89,6 +91,7 @@ def answer(
         lifespan="off",
     )
     _allow_connections()
+    _share_arenas()
     _Server(config, started).run(sockets=[listening])
 
 
@@ -97,6 +100,12 @@ def _allow_connections() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # some systems have other limits beside this one
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _share_arenas() -> None:
+    """Two heaps for all threads: with one for each, glibc keeps twice as much of what bodies once took."""
+    with suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 2)
 
 
 def say_where(listening: socket.socket, *, is_tls: bool) -> None:
