@@ -184,7 +184,7 @@ def test_a_batch_that_cannot_be_stored_fails_alone(store: PostgresStore, engine:
     finally:
         with engine.begin() as conn:
             conn.exec_driver_sql("ALTER TABLE events DROP CONSTRAINT poison")
-    assert [5] == [at for at, one in enumerate(answers) if isinstance(one, Exception)]
+    assert [5] == [at for at, one in enumerate(answers) if isinstance(one, Exception)], answers
     assert [2] * 11 == [one["accepted"] for one in answers if not isinstance(one, Exception)]
     assert [2] == [one["index"] for one in answers[3]["quarantined"]]
     assert [(22, 11)] == rows("SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM sources)")

@@ -98,24 +98,27 @@ class PostgresStore:
 
     def _try(self, group: Sequence[_Coming]) -> list[Stored]:
         met: DBAPIError | None = None
+        added: frozenset[int] = frozenset()  # for this group: another one may forget them meanwhile
         with told_unavailable(), _told_unstorable():
             for _ in range(TRIES):
                 try:
-                    return self._store(group)
+                    return self._store(group, self._days | added)
                 except _MissingDaysError as missing:
                     self._add_days(missing.args[0], group[0].now)
+                    added |= missing.args[0]
                 except DBAPIError as error:
                     # a partition was dropped since, or two transactions met: another try sees it
                     if _sqlstate(error) not in (NO_PARTITION, *RETRIED):
                         raise
-                    self._days = frozenset()
+                    self._days = added = frozenset()
                     met = error
             if met is not None and _sqlstate(met) == NO_PARTITION:  # and it is there: another rule is broken
                 raise met
         msg = "the batch could not be stored: too much happened at once"
         raise Unavailable(msg, retry_after_s=1) from met
 
-    def _store(self, group: Sequence[_Coming]) -> list[Stored]:
+    def _store(self, group: Sequence[_Coming], days: frozenset[int]) -> list[Stored]:
+        """Store a group in one transaction. Raises `_MissingDaysError` for partitions beyond those of `days`."""
         learned = dimensions.Known()
         with self._engine.begin() as conn:
             known = self._known  # of the server at the other end
@@ -123,7 +126,7 @@ class PostgresStore:
             horizon = conn.execute(_HORIZON).scalar()
             kept, late = zip(*(_within_retention(one, horizon) for one in group), strict=True)
             gathered = gather(conn, kept, known, learned)
-            missing = gathered.days - self._days
+            missing = gathered.days - days
             if missing:
                 raise _MissingDaysError(missing)
             self._write(conn, gathered, known, learned, now=min(one.now for one in group))
