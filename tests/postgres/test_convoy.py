@@ -191,6 +191,21 @@ def test_a_batch_that_cannot_be_stored_fails_alone(store: PostgresStore, engine:
     assert 2 == told[5].hand_in(store)["accepted"]  # once the reason is gone
 
 
+def test_partitions_that_a_neighbour_forgets_cost_no_try(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever meets a refused event forgets which partitions there are, for all groups of its store."""
+    add_days = store._add_days
+
+    def add_and_be_forgotten(days: set[int], now: int) -> None:
+        add_days(days, now)
+        store._days = frozenset()
+
+    monkeypatch.setattr(store, "_add_days", add_and_be_forgotten)
+    (agent,) = agents(1)
+    assert 2 == agent.hand_in(store)["accepted"]
+
+
 def test_a_source_that_somebody_holds_keeps_nobody_else_waiting_for_ever(
     store: PostgresStore, engine: Engine, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
