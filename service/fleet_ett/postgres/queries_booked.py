@@ -15,56 +15,55 @@ from sqlalchemy import (
     ColumnElement,
     Select,
     Subquery,
-    and_,
     func,
     literal,
-    or_,
     select,
     union_all,
 )
 
 from fleet_ett.postgres.queries_windows import Lives, Pieces, between
-from fleet_ett.postgres.tables import incidents, jobs, ledger, ledger_days, ledger_deltas, ledger_lives
+from fleet_ett.postgres.tables import (
+    incidents,
+    jobs,
+    ledger,
+    ledger_days,
+    ledger_deltas,
+    ledger_lives,
+    owners,
+)
 from fleet_ett.reads import DAY_NS, HOUR_NS, WEEK_NS, WEEK_SHIFT_NS, Filters, Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import CTE, Connection, Table
+    from sqlalchemy import CTE, Connection, FromClause, Table
 
     from fleet_ett.reads import Scope
 
 AMOUNTS = ("wall_ns", "gpu_ns", "settled_wall_ns", "settled_gpu_ns")
 JOB_NAMES = ("cluster", "team", "model", "framework", "job")
+TIMES = ("hour", "day", "week")
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenJobs(Filters):
-    """Filters by what jobs booked or suffered, answered: `ids` are the jobs; `others` pass all but those filters."""
+    """Filters by what jobs booked or suffered, answered: `ids` are the jobs."""
 
     ids: tuple[int, ...] = ()
-    others: tuple[int, ...] = ()
 
 
 def choose(conn: Connection, scope: Scope) -> Scope:
     """The scope with its jobs chosen, where filters by component, phase or cause choose some.
 
-    A question that is asked with them is planned for as many jobs as there are, and may take those away that are not
-    meant where they are fewer.
+    A question that is asked with them is planned for as many jobs as there are.
     """
     filters, window = scope.filters, scope.window
     rest = replace(filters, component=(), phase=(), cause=())
     if rest == filters:
         return scope
-    meant = job_passes(replace(filters, cluster=(), team=(), model=(), job=()), window)
-    there = [] if window.start is None else [or_(jobs.c.end_ns > window.start, jobs.c.end_ns.is_(None))]
-    there += [jobs.c.start_ns.is_not(None)] if window.end is None else [jobs.c.start_ns < window.end]
-    query = select(jobs.c.job_id, and_(*meant).label("meant")).where(*job_passes(rest, window), *there)
-    ids: dict[bool, list[int]] = {True: [], False: []}
-    for job_id, is_meant in conn.execute(query):
-        ids[is_meant].append(job_id)
+    ids = conn.execute(select(jobs.c.job_id).where(*job_passes(filters, window))).scalars()
     names = {name: getattr(rest, name) for name in Filters.__dataclass_fields__}
-    return replace(scope, filters=ChosenJobs(**names, ids=tuple(ids[True]), others=tuple(ids[False])))
+    return replace(scope, filters=ChosenJobs(**names, ids=tuple(ids)))
 
 
 def booked_of(job: str, window: Window) -> Subquery:
@@ -159,6 +158,24 @@ def period(hour: ColumnElement[int], name: str) -> ColumnElement[int]:
     if name == "week":
         return hour - (hour + WEEK_SHIFT_NS) % WEEK_NS
     return hour - hour % HOUR_NS
+
+
+def dimensions(rows: FromClause, by: Sequence[str]) -> list[ColumnElement[Any]]:
+    """The columns of the groups, from the rows, their jobs and the owners of their components."""
+    moment = rows.c.get("hour_ns")
+    moment = rows.c.at_ns if moment is None else moment
+    out: list[ColumnElement[Any]] = []
+    for name in by:
+        if name in TIMES:
+            column: ColumnElement[Any] = period(moment, name)
+        elif name in JOB_NAMES:
+            column = rows.c[name] if name in rows.c else jobs.c[name]
+        elif name == "owner":
+            column = func.coalesce(owners.c.owner, rows.c.component)
+        else:
+            column = rows.c[name]
+        out.append(column.label(name))
+    return out
 
 
 def total(column: ColumnElement[Any], where: ColumnElement[bool] | None = None) -> ColumnElement[Any]:

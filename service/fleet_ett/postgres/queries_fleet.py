@@ -6,45 +6,54 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
+    Float,
     Numeric,
     Select,
-    and_,
+    Text,
     cast,
     func,
     literal_column,
     null,
     select,
-    true,
     union_all,
 )
 
 from fleet_ett.postgres.queries_booked import (
     AMOUNTS,
     JOB_NAMES,
+    TIMES,
     choose,
+    dimensions,
     inside,
     job_passes,
-    period,
     row_passes,
     total,
 )
+from fleet_ett.postgres.queries_headings import sums_by_heading
 from fleet_ett.postgres.queries_pages import of_page
-from fleet_ett.postgres.queries_sums import OF_JOBS, TIMES, Source, cells, job_sums, lives_of, pieces_of
+from fleet_ett.postgres.queries_sums import (
+    OF_JOBS,
+    Source,
+    cells,
+    job_sums,
+    lives_of,
+    pieces_of,
+)
 from fleet_ett.postgres.queries_weights import weights as weights_of
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import incidents, jobs, owners
-from fleet_ett.reads import DIRECT_BY, INDUCED_BY
+from fleet_ett.reads import DIRECT_BY, INDUCED_BY, RATIO
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Subquery
 
-    from fleet_ett.postgres.queries_windows import Pieces
     from fleet_ett.reads import Page, Row, Scope
 
 DIRECT = ("direct_ns", "direct_gpu_ns", "direct_settled_ns", "direct_settled_gpu_ns")
 INDUCED = ("induced_ns", "induced_gpu_ns", "incidents")
+WEIGHTS = ("jobs", "ratios")
 COST = ("stall_ns", "gap_ns", "restart_ns", "replay_ns")
 
 
@@ -62,21 +71,21 @@ def sum_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> li
 
 
 def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
+    """Rows by heading and rows of weights as one table, grouped once: joined groups are planned for as too few."""
     pieces = pieces_of(scope, by)
-    booked = _by_heading(scope, by, pieces)
-    sums, headings, weights = _sums(booked, by), _headings_by_group(booked, by), weights_of(scope, by, pieces)
-    same, of_group = (
-        and_(true(), *(sums.c[name] == part.c[name] for name in by)) for part in (headings, weights)
-    )
-    jobs_held = func.coalesce(weights.c.jobs, 0).label("jobs")
-    ratios = func.coalesce(weights.c.ratios, 0).label("ratios")
-    parts = (headings.c.headings, headings.c.gpu_headings, jobs_held, weights.c.ett_job_weighted, ratios)
-    keys = [sums.c[name] for name in by]
+    booked, weights = sums_by_heading(scope, by, pieces), weights_of(scope, by, pieces)
+    no_weights = [cast(null(), Numeric).label(name) for name in WEIGHTS]
+    no_cells = [cast(null(), Text).label("heading"), *(cast(null(), Numeric).label(name) for name in AMOUNTS)]
+    rows = union_all(
+        select(*booked.c, *no_weights),
+        select(*(weights.c[name] for name in by), *no_cells, *(weights.c[name] for name in WEIGHTS)),
+    ).subquery("rows")
+    keys = [rows.c[name] for name in by]
     query = (
-        select(*sums.c, *parts)
-        .join_from(sums, headings, same, isouter=not by)
-        .outerjoin(weights, of_group)
+        select(*keys, *(column.label(name) for name, column in _figures(rows).items()))
         .where(*after_key(keys, page.after))
+        .group_by(*keys)
+        .having(*([func.count(rows.c.heading) > 0] if by else []))
         .order_by(*keys)
         .limit(page.limit)
     )
@@ -91,7 +100,7 @@ def sum_held(conn: Connection, scope: Scope, by: Sequence[str]) -> list[Row]:
     productive = (
         total(rows.c.productive_gpu_ns) if by_job else total(rows.c.gpu_ns, rows.c.heading == "productive")
     )
-    keys = _dimensions(rows, by)
+    keys = dimensions(rows, by)
     query = select(*keys, total(rows.c.gpu_ns).label("gpu_ns"), productive.label("productive_gpu_ns"))
     if by_job:
         passing = job_passes(scope.filters, scope.window)
@@ -155,40 +164,20 @@ def _unknown_to(scope: Scope, by: Sequence[str]) -> Row:
     return dict.fromkeys(hidden if _shows_induced(scope, by) else (*hidden, *INDUCED))
 
 
-def _by_heading(scope: Scope, by: Sequence[str], pieces: Pieces) -> FromClause:
-    """Sums by group and heading."""
-    rows = cells(scope, by, pieces=pieces)
-    named = select(*_dimensions(rows, by), rows.c.heading, *(rows.c[name] for name in AMOUNTS)).subquery(
-        "named"
-    )
-    keys = [named.c[name] for name in (*by, "heading")]
-    summed = select(*keys, *(total(named.c[name]).label(name) for name in AMOUNTS)).group_by(*keys)
-    return summed.having(func.sum(named.c.wall_ns) > 0).cte("by_heading")
-
-
-def _sums(booked: FromClause, by: Sequence[str]) -> Subquery:
-    keys = [booked.c[name] for name in by]
-    productive = booked.c.heading == "productive"
-    sums = {
-        **{name: total(booked.c[name]) for name in AMOUNTS},
-        **{f"productive_{name}": total(booked.c[name], productive) for name in AMOUNTS[:2]},
-        "settled_productive_gpu_ns": total(booked.c.settled_gpu_ns, productive),
+def _figures(rows: FromClause) -> dict[str, ColumnElement[Any]]:
+    """What a group comes to, of rows that are either cells of a heading or weights."""
+    productive, told = rows.c.heading == "productive", rows.c.heading.is_not(None)
+    jobs_held, ratios = (total(rows.c[name]) for name in WEIGHTS)
+    return {
+        **{name: total(rows.c[name]) for name in AMOUNTS},
+        **{f"productive_{name}": total(rows.c[name], productive) for name in AMOUNTS[:2]},
+        "settled_productive_gpu_ns": total(rows.c.settled_gpu_ns, productive),
+        "headings": func.jsonb_object_agg(rows.c.heading, rows.c.wall_ns).filter(told),
+        "gpu_headings": func.jsonb_object_agg(rows.c.heading, rows.c.gpu_ns).filter(told),
+        "jobs": jobs_held,
+        "ett_job_weighted": cast(ratios, Float) / func.nullif(cast(jobs_held, Float), 0) * RATIO,
+        "ratios": ratios,
     }
-    query = select(*keys, *(column.label(name) for name, column in sums.items()))
-    return query.group_by(*keys).subquery("sums") if by else query.subquery("sums")
-
-
-def _headings_by_group(booked: FromClause, by: Sequence[str]) -> Subquery:
-    keys = [booked.c[name] for name in by]
-    amounts = [total(booked.c[name]).label(name) for name in ("wall_ns", "gpu_ns")]
-    one = select(*keys, booked.c.heading, *amounts).group_by(*keys, booked.c.heading).subquery("heading_sums")
-    keys = [one.c[name] for name in by]
-    objects = [
-        func.jsonb_object_agg(one.c.heading, one.c[name]).label(label)
-        for name, label in (("wall_ns", "headings"), ("gpu_ns", "gpu_headings"))
-    ]
-    query = select(*keys, *objects)
-    return query.group_by(*keys).subquery("headings") if by else query.subquery("headings")
 
 
 def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
@@ -201,7 +190,7 @@ def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
     rows = cells(scope, by, rows_have=("component", "phase", "cause"))
     amounts = [rows.c[name].label(label) for name, label in zip(AMOUNTS, DIRECT, strict=True)]
     return (
-        select(*_dimensions(rows, by), *amounts, *_nothing(INDUCED))
+        select(*dimensions(rows, by), *amounts, *_nothing(INDUCED))
         .select_from(rows)
         .outerjoin(owners, owners.c.component == rows.c.component)
         .where(rows.c.heading != "productive")
@@ -218,7 +207,7 @@ def _direct_of_jobs(scope: Scope, by: Sequence[str]) -> Select[Any]:
     )
     amounts = [part.label(label) for part, label in zip((*parts, *settled), DIRECT, strict=True)]
     return (
-        select(*_dimensions(rows, by), *amounts, *_nothing(INDUCED))
+        select(*dimensions(rows, by), *amounts, *_nothing(INDUCED))
         .join_from(rows, jobs, jobs.c.job_id == rows.c.job_id)
         .where(parts[0] != 0, *job_passes(scope.filters, scope.window))
     )
@@ -233,7 +222,7 @@ def _induced(scope: Scope, by: Sequence[str]) -> Select[Any]:
     )
     return (
         select(
-            *_dimensions(incidents, by),
+            *dimensions(incidents, by),
             *_nothing(DIRECT),
             *(amount.label(name) for amount, name in zip(amounts, INDUCED, strict=True)),
         )
@@ -250,21 +239,3 @@ def _induced(scope: Scope, by: Sequence[str]) -> Select[Any]:
 def _nothing(names: Sequence[str]) -> list[ColumnElement[Any]]:
     """Columns of the view that has nothing to say; an incident's GPU-ns exceed a bigint."""
     return [cast(null(), Numeric if name == "induced_gpu_ns" else BigInteger).label(name) for name in names]
-
-
-def _dimensions(rows: FromClause, by: Sequence[str]) -> list[ColumnElement[Any]]:
-    """The columns of the groups, from the rows, their jobs and the owners of their components."""
-    moment = rows.c.get("hour_ns")
-    moment = rows.c.at_ns if moment is None else moment
-    out: list[ColumnElement[Any]] = []
-    for name in by:
-        if name in TIMES:
-            column: ColumnElement[Any] = period(moment, name)
-        elif name in JOB_NAMES:
-            column = rows.c[name] if name in rows.c else jobs.c[name]
-        elif name == "owner":
-            column = func.coalesce(owners.c.owner, rows.c.component)
-        else:
-            column = rows.c[name]
-        out.append(column.label(name))
-    return out

@@ -6,12 +6,12 @@ folded yet from `ledger_deltas`. Everything here builds SQL and asks nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, ColumnElement, Select, case, cast, literal, select, union_all
 
-from fleet_ett.postgres.queries_booked import ChosenJobs, job_passes, row_passes
+from fleet_ett.postgres.queries_booked import TIMES, ChosenJobs, job_passes, row_passes
 from fleet_ett.postgres.queries_windows import Lives, Pieces
 from fleet_ett.postgres.tables import (
     fleet_days,
@@ -27,7 +27,6 @@ from fleet_ett.postgres.tables import (
     tenant_days,
 )
 from fleet_ett.postgres.tables.rollups import AMOUNTS, JOB_AMOUNTS, LABELS, NAMES
-from fleet_ett.reads import Filters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     Columns = dict[str, ColumnElement[Any]]
 
 OF_JOBS = (*NAMES, "job")
-TIMES = ("hour", "day", "week")
+CELL = (*LABELS, *AMOUNTS)
 
 
 def cells(
@@ -56,23 +55,10 @@ def cells(
         Source(scope, tuple(name for name in OF_JOBS if name in by), rows_have),
         lives_of(scope, by),
     )
-    if isinstance(scope.filters, ChosenJobs) and source.is_of_most(scope.filters):
-        return _all_but_others(scope.filters, source, pieces, lives)
-    if source.of_single_jobs or (lives.used and len(source.names) > 1):
+    if source.is_by_job(lives):
         return union_all(*source.by_job(pieces, lives)).subquery("cells")
     parts = source.by_tenant(pieces) if len(source.names) > 1 else source.by_slice(pieces)
     return union_all(*parts, *source.edges(pieces)).subquery("cells")
-
-
-def _all_but_others(filters: ChosenJobs, source: Source, pieces: Pieces, lives: Lives) -> Subquery:
-    """The cells of all jobs, and those of the few that are not meant taken away."""
-    scope = source.scope
-    rest = Filters(cluster=filters.cluster, team=filters.team, model=filters.model, job=filters.job)
-    everything = cells(replace(scope, filters=rest), source.shown, rows_have=source.rows_have, pieces=pieces)
-    others = replace(source, scope=replace(scope, filters=replace(filters, ids=filters.others, others=())))
-    taken = union_all(*others.by_job(pieces, lives)).subquery("taken")
-    columns = [(-one).label(one.name) if one.name in AMOUNTS else one for one in taken.c]
-    return union_all(select(everything), select(*columns)).subquery("cells")
 
 
 def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
@@ -85,11 +71,18 @@ def lives_of(scope: Scope, by: Sequence[str]) -> Lives:
     return Lives.of(scope.window, by_time=bool(set(by) & set(TIMES)))
 
 
-def job_sums(pieces: Pieces, lives: Lives, chosen: Chosen = (), *, left_out: Sequence[Span] = ()) -> Subquery:
+def job_sums(
+    pieces: Pieces,
+    lives: Lives,
+    chosen: Chosen = (),
+    *,
+    only_cut: bool = False,
+    left_out: Sequence[Span] = (),
+) -> Subquery:
     """job_id, hour_ns and JOB_AMOUNTS of all jobs in the window, or of those that `chosen` holds for.
 
     Several rows may be of one job and time; `hour_ns` is the day of what is of a whole day, and 0 of what is of a whole
-    job. `left_out`: periods that the caller adds by himself.
+    job. `only_cut`, `left_out`: the caller adds whole jobs, and these periods, by himself.
     """
 
     def amounts(table: Table, hour: ColumnElement[int]) -> Select[Any]:
@@ -97,7 +90,7 @@ def job_sums(pieces: Pieces, lives: Lives, chosen: Chosen = (), *, left_out: Seq
         return select(*columns).where(*(one(table.c.job_id) for one in chosen))
 
     parts: list[Select[Any]] = []
-    if lives.used:
+    if lives.used and not only_cut:
         parts.append(lives.only_whole(amounts(job_lives, literal(0, BigInteger)), job_lives))
     if not lives.are_all:
         for spans, table, period in (
@@ -112,7 +105,8 @@ def job_sums(pieces: Pieces, lives: Lives, chosen: Chosen = (), *, left_out: Seq
             parts.append(lives.only_cut(select(rows.c.job_id, rows.c.hour_ns, *_by_heading(rows)), rows))
     late = select(ledger_deltas.c.job_id, ledger_deltas.c.hour_ns, *_by_heading(ledger_deltas))
     late = late.where(*(one(ledger_deltas.c.job_id) for one in chosen))
-    parts.append(lives.late(late, pieces.late(without=left_out)))
+    there = pieces.late(without=left_out)
+    parts.append(lives.only_cut(late.where(*there), ledger_deltas) if only_cut else lives.late(late, there))
     return union_all(*parts).subquery("job_sums")
 
 
@@ -142,10 +136,9 @@ class Source:
             return True
         return "job" in self.shown or bool(filters.job) or any(getattr(filters, name) for name in chosen)
 
-    def is_of_most(self, filters: ChosenJobs) -> bool:
-        """Whether the fleet as a whole, or by one name, is nearer to what is asked than the jobs one by one."""
-        few = len(filters.others) < len(filters.ids)
-        return few and "job" not in self.shown and not filters.job and len(self.names) <= 1
+    def is_by_job(self, lives: Lives) -> bool:
+        """Whether the rows of jobs are read: those of their lives are fewer than those of several names by day."""
+        return self.of_single_jobs or (lives.used and len(self.names) > 1)
 
     def by_slice(self, pieces: Pieces) -> Iterator[Select[Any]]:
         """The fleet by one name, or as a whole."""
@@ -171,14 +164,29 @@ class Source:
 
     def by_job(self, pieces: Pieces, lives: Lives) -> Iterator[Select[Any]]:
         """Job by job, edges and all."""
+        yield from self.by_period(pieces, lives, (ledger_lives, ledger_days), CELL)
+        yield from self.rest(pieces, lives)
+
+    def by_period(
+        self, pieces: Pieces, lives: Lives, tables: tuple[Table, Table], columns: Sequence[str]
+    ) -> Iterator[Select[Any]]:
+        """Jobs as a whole, and the whole days of others: from two `tables` with these columns."""
+        of_lives, of_days = tables
         if lives.used:
-            whole = self._of_jobs(ledger_lives, literal(0, BigInteger), joined=not lives.are_all)
+            whole = self._of_jobs(of_lives, literal(0, BigInteger), columns, joined=not lives.are_all)
             yield whole if lives.are_all else whole.where(lives.whole())
+        if lives.are_all:
+            return
+        cut = [lives.cut()] if lives.used else []
+        for span in pieces.days:
+            period = of_days.c["day_ns"]
+            rows = self._of_jobs(of_days, period, columns, joined=lives.used)
+            yield rows.where(*span.holds(period), *cut)
+
+    def rest(self, pieces: Pieces, lives: Lives) -> Iterator[Select[Any]]:
+        """Job by job what no period of `by_period` holds: hours, edges, and what is not folded yet."""
         if not lives.are_all:
             cut = [lives.cut()] if lives.used else []
-            for span in pieces.days:
-                period = ledger_days.c.day_ns
-                yield self._of_jobs(ledger_days, period, joined=lives.used).where(*span.holds(period), *cut)
             for query in (*self._hours(pieces, joined=lives.used), *self.edges(pieces, joined=lives.used)):
                 yield query.where(*cut)
         late = self._of_jobs(ledger_deltas, ledger_deltas.c.hour_ns, joined=lives.used)
@@ -198,11 +206,18 @@ class Source:
         rows = self._select(ledger_deltas, ledger_deltas.c.hour_ns, own)
         return rows.where(*pieces.late(hours=hours), *self._named(own))
 
-    def _of_jobs(self, table: FromClause, period: ColumnElement[int], *, joined: bool = False) -> Select[Any]:
+    def _of_jobs(
+        self,
+        table: FromClause,
+        period: ColumnElement[int],
+        columns: Sequence[str] = CELL,
+        *,
+        joined: bool = False,
+    ) -> Select[Any]:
         """Rows of jobs that pass; `joined`: with `jobs`, whether the question needs it or not."""
         own: Columns = {name: jobs.c[name] for name in OF_JOBS}
         passing = job_passes(self.scope.filters, self.scope.window, rows_have=self.rows_have)
-        rows = self._select(table, period, own)
+        rows = self._select(table, period, own, columns)
         if not passing and not self.shown and not joined:
             return rows
         return rows.join(jobs, jobs.c.job_id == table.c.job_id).where(*passing)
@@ -210,13 +225,15 @@ class Source:
     def _named(self, own: Columns) -> list[ColumnElement[bool]]:
         return [own[name].in_(self.wanted(name)) for name in NAMES if self.wanted(name)]
 
-    def _select(self, table: FromClause, period: ColumnElement[int], own: Columns) -> Select[Any]:
+    def _select(
+        self, table: FromClause, period: ColumnElement[int], own: Columns, columns: Sequence[str] = CELL
+    ) -> Select[Any]:
         here = [name for name in ("component", "phase") if name in self.rows_have]
         return (
             select(
                 *(own[name].label(name) for name in self.shown),
                 period.label("hour_ns"),
-                *(table.c[name] for name in (*LABELS, *AMOUNTS)),
+                *(table.c[name] for name in columns),
             )
             .select_from(table)
             .where(*row_passes(table, self.scope.filters, *here))

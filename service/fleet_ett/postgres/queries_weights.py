@@ -24,10 +24,18 @@ from sqlalchemy import (
     union_all,
 )
 
-from fleet_ett.postgres.queries_booked import job_passes, period
-from fleet_ett.postgres.queries_sums import OF_JOBS, TIMES, Source, job_sums, lives_of
+from fleet_ett.postgres.queries_booked import TIMES, job_passes, period
+from fleet_ett.postgres.queries_sums import OF_JOBS, Source, job_sums, lives_of
 from fleet_ett.postgres.queries_windows import between
-from fleet_ett.postgres.tables import job_days, job_hours, jobs, ledger_deltas, weight_days, weight_hours
+from fleet_ett.postgres.tables import (
+    job_days,
+    job_hours,
+    job_lives,
+    jobs,
+    ledger_deltas,
+    weight_days,
+    weight_hours,
+)
 from fleet_ett.postgres.tables.rollups import NAMES
 from fleet_ett.postgres.weights import changed
 from fleet_ett.reads import RATIO
@@ -37,29 +45,29 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, FromClause, Select, Subquery, Table
 
-    from fleet_ett.postgres.queries_windows import Pieces, Span
+    from fleet_ett.postgres.queries_windows import Lives, Pieces, Span
     from fleet_ett.reads import Scope
 
 FINE = 1 / RATIO  # as in `weights.py`
+RATIO_OF = ("wall_ns", "productive_wall_ns")
 
 
 def weights(scope: Scope, by: Sequence[str], pieces: Pieces) -> Subquery:
-    """`jobs`, `ett_job_weighted` and `ratios`, of which it is the mean (units of 2^-60), by group."""
+    """`jobs` and `ratios`, the sum of their ratios (units of 2^-60), by group; several rows may be of one group."""
     spans, kept, by_job = _whole_periods(pieces, by)
-    source = Source(scope, tuple(name for name in OF_JOBS if name in by))
-    rest = job_sums(pieces, lives_of(scope, by), left_out=spans)
-    parts = [_summed(scope, by, rest, once=False)]
+    source, lives = Source(scope, tuple(name for name in OF_JOBS if name in by)), lives_of(scope, by)
+    parts = []
+    if lives.used:
+        parts.append(_summed(scope, by, _whole_once(lives), once=True))
+    if not lives.are_all:
+        rest = job_sums(pieces, lives, only_cut=True, left_out=spans)
+        parts.append(_summed(scope, by, rest, once=False))
     if spans:
         if source.of_single_jobs or len(source.names) > 1:
-            parts.append(_summed(scope, by, _once(spans, by_job), once=True))
+            parts.append(_summed(scope, by, _periods_once(spans, by_job), once=True))
         else:
             parts += _told(scope, by, spans, kept, next(iter(source.names), ""))
-    all_of = union_all(*parts).subquery("jobs_of")
-    keys, jobs_held = [all_of.c[name] for name in by], func.sum(all_of.c.jobs)
-    ratios = func.sum(all_of.c.ratios)
-    mean = cast(ratios, Float) / func.nullif(cast(jobs_held, Float), 0) / FINE
-    query = select(*keys, jobs_held.label("jobs"), mean.label("ett_job_weighted"), ratios.label("ratios"))
-    return query.group_by(*keys).subquery("weights") if by else query.subquery("weights")
+    return union_all(*parts).subquery("weights")
 
 
 def _whole_periods(pieces: Pieces, by: Sequence[str]) -> tuple[tuple[Span, ...], Table, Table]:
@@ -72,15 +80,13 @@ def _whole_periods(pieces: Pieces, by: Sequence[str]) -> tuple[tuple[Span, ...],
 def _summed(scope: Scope, by: Sequence[str], rows: Subquery, *, once: bool) -> Select[Any]:
     """Jobs and the sum of their ratios from rows by job; `once`: each job is there once a group."""
     passing = job_passes(scope.filters, scope.window)
-    one = select(*_keys(rows, by), rows.c.job_id, rows.c.wall_ns, rows.c.productive_wall_ns)
+    one = select(*_keys(rows, by), rows.c.job_id, *(rows.c[name] for name in RATIO_OF))
     if passing or set(by) - set(TIMES):
         one = one.join_from(rows, jobs, jobs.c.job_id == rows.c.job_id).where(*passing)
     named = one.subquery()
     keys = [named.c[name] for name in by]
     if not once:
-        amounts = [
-            cast(func.sum(named.c[name]), Float).label(name) for name in ("wall_ns", "productive_wall_ns")
-        ]
+        amounts = [cast(func.sum(named.c[name]), Float).label(name) for name in RATIO_OF]
         named = select(*keys, *amounts).group_by(*keys, named.c.job_id).subquery()
         keys = [named.c[name] for name in by]
     ratio = cast(named.c.productive_wall_ns, Float) / func.nullif(cast(named.c.wall_ns, Float), 0)
@@ -125,34 +131,44 @@ def _late(kept: Table) -> Subquery:
     return text(changed(kept.name, "ledger_deltas")).columns(*columns).subquery("late")
 
 
-def _once(spans: Sequence[Span], table: Table) -> Subquery:
+def _periods_once(spans: Sequence[Span], table: Table) -> Subquery:
     """The rows of a roll-up by job in these periods with what is not folded yet, each job and period once."""
     own, step = table.c["hour_ns" if table is job_hours else "day_ns"], spans[0].step
-    late_period = ledger_deltas.c.hour_ns - ledger_deltas.c.hour_ns % step
-    productive = ledger_deltas.c.heading == "productive"
-    names = ("wall_ns", "productive_wall_ns")
-    amounts = (
-        func.sum(ledger_deltas.c.wall_ns),
-        func.coalesce(func.sum(ledger_deltas.c.wall_ns).filter(productive), 0),
-    )
-    late = (
-        select(
-            ledger_deltas.c.job_id,
-            late_period.label("period"),
-            *(amount.label(name) for name, amount in zip(names, amounts, strict=True)),
-        )
-        .where(or_(*(and_(true(), *between(ledger_deltas.c.hour_ns, one.low, one.high)) for one in spans)))
-        .group_by(ledger_deltas.c.job_id, late_period)
-        .subquery("late")
-    )
     held = or_(*(and_(true(), *one.holds(own)) for one in spans))
-    columns = (table.c.job_id, own.label("period"), *(table.c[name] for name in names))
-    kept = select(*columns).where(held).subquery("kept")
-    same = and_(kept.c.job_id == late.c.job_id, kept.c.period == late.c.period)
-    job_id = func.coalesce(kept.c.job_id, late.c.job_id).label("job_id")
-    moment = func.coalesce(kept.c.period, late.c.period).label("hour_ns")
-    sums = [(func.coalesce(kept.c[name], 0) + func.coalesce(late.c[name], 0)).label(name) for name in names]
-    return select(job_id, moment, *sums).join_from(kept, late, same, full=True).subquery("once")
+    kept = select(table.c.job_id, own.label("hour_ns"), *(table.c[name] for name in RATIO_OF)).where(held)
+    late_period = ledger_deltas.c.hour_ns - ledger_deltas.c.hour_ns % step
+    late = select(ledger_deltas.c.job_id, late_period.label("hour_ns"), *_late_amounts())
+    late = late.where(
+        or_(*(and_(true(), *between(ledger_deltas.c.hour_ns, one.low, one.high)) for one in spans))
+    )
+    return _once(kept, late.group_by(ledger_deltas.c.job_id, late_period))
+
+
+def _whole_once(lives: Lives) -> Subquery:
+    """The jobs that are read as a whole with what of them is not folded yet, each once."""
+    moment = literal(0, BigInteger).label("hour_ns")
+    kept = select(job_lives.c.job_id, moment, *(job_lives.c[name] for name in RATIO_OF))
+    late = select(ledger_deltas.c.job_id, moment, *_late_amounts()).group_by(ledger_deltas.c.job_id)
+    return _once(lives.only_whole(kept, job_lives), lives.only_whole(late, ledger_deltas))
+
+
+def _late_amounts() -> list[ColumnElement[Any]]:
+    productive = ledger_deltas.c.heading == "productive"
+    wall_ns = ledger_deltas.c.wall_ns
+    amounts = (func.sum(wall_ns), func.coalesce(func.sum(wall_ns).filter(productive), 0))
+    return [cast(one, BigInteger).label(name) for name, one in zip(RATIO_OF, amounts, strict=True)]
+
+
+def _once(told: Select[Any], changes: Select[Any]) -> Subquery:
+    """job_id, hour_ns and RATIO_OF of either or both."""
+    kept, late = told.subquery("kept"), changes.subquery("late")
+    keys = ("job_id", "hour_ns")
+    same = and_(*(kept.c[name] == late.c[name] for name in keys))
+    either = [func.coalesce(kept.c[name], late.c[name]).label(name) for name in keys]
+    sums = [
+        (func.coalesce(kept.c[name], 0) + func.coalesce(late.c[name], 0)).label(name) for name in RATIO_OF
+    ]
+    return select(*either, *sums).join_from(kept, late, same, full=True).subquery("once")
 
 
 def _keys(rows: FromClause, by: Sequence[str]) -> list[ColumnElement[Any]]:

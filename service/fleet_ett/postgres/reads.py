@@ -39,7 +39,7 @@ SECOND_NS = 1_000_000_000
 # question is planned for its window and its jobs: a plan for any of them takes a fleet for ten jobs.
 SETTINGS = (
     f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'; SET LOCAL jit = off; SET LOCAL work_mem = '32MB';"
-    " SET LOCAL plan_cache_mode = force_custom_plan"
+    " SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL random_page_cost = 1.1"
 )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from fleet_ett.core.taxonomy import HEADINGS
 from fleet_ett.postgres import counters, weights
 from fleet_ett.postgres.arrays import rows_of, told
 from fleet_ett.postgres.pool import told_unavailable, transaction
@@ -78,7 +79,9 @@ _SLICES = "CROSS JOIN LATERAL (VALUES ('', ''), {}) AS s (slice, name)".format(
 )
 
 _WAITS = text("SELECT EXISTS (SELECT FROM ledger_deltas) OR EXISTS (SELECT FROM counter_deltas)")
-_MADE = text("SELECT to_regclass(:table) IS NOT NULL")
+_COLUMNS = text(
+    "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped"
+)
 _ALONE = text("SELECT pg_try_advisory_xact_lock(:lock)")
 _SIZE = text("SELECT greatest(pg_relation_size('ledger_deltas'), pg_relation_size('counter_deltas'))")
 # made once a connection: a table an hour would leave its rows in the catalogue
@@ -106,11 +109,11 @@ def _keys(*names: str, period: str = "day_ns") -> dict[str, str]:
 
 
 def _sum_of(amount: str) -> str:
-    for heading in ("productive", "unknown"):
-        if heading in amount:
-            column = amount.replace(f"{heading}_", "")
-            return f"coalesce(sum(d.{column}) FILTER (WHERE d.heading = '{heading}'), 0)"
-    return f"sum(d.{amount})"
+    heading = next((one for one in HEADINGS if amount.removeprefix("settled_").startswith(f"{one}_")), None)
+    if heading is None:
+        return f"sum(d.{amount})"
+    column = amount.replace(f"{heading}_", "")
+    return f"coalesce(sum(d.{column}) FILTER (WHERE d.heading = '{heading}'), 0)"
 
 
 # `ledger_days` first: what is made of the whole ledger makes the other days of it.
@@ -179,12 +182,12 @@ def fold(engine: Engine) -> bool:
 def backfill(conn: Connection) -> None:
     """Make the roll-ups anew from the ledger. Bookings wait meanwhile; readers do not.
 
-    A migration may ask before later ones have made all tables.
+    A migration may ask before later ones have made all tables and columns.
     """
     conn.exec_driver_sql("SET LOCAL work_mem = '256MB'")  # for the groups of a large fleet's years
     conn.exec_driver_sql("LOCK TABLE ledger, ledger_deltas IN SHARE ROW EXCLUSIVE MODE")
     conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
-    made = [one for one in ROLLUPS if conn.scalar(_MADE, {"table": one.table.name})]
+    made = [one for one in ROLLUPS if _is_made(conn, one.table)]
     for table in (ledger_deltas, *(one.table for one in made)):
         conn.execute(table.delete())
     for one in made:
@@ -193,6 +196,10 @@ def backfill(conn: Connection) -> None:
         conn.exec_driver_sql(f"ANALYZE {one.table.name}")
     if len(made) == len(ROLLUPS):
         weights.backfill(conn)
+
+
+def _is_made(conn: Connection, table: Table) -> bool:
+    return set(table.columns.keys()) <= set(conn.scalars(_COLUMNS, {"table": table.name}))
 
 
 def differences(conn: Connection) -> list[str]:

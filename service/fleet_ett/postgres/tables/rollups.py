@@ -16,8 +16,10 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    text,
 )
 
+from fleet_ett.core.taxonomy import HEADINGS
 from fleet_ett.postgres.tables.metadata import metadata
 
 LABELS = ("heading", "phase", "component", "repeated")
@@ -33,6 +35,13 @@ JOB_AMOUNTS = (
     "unknown_wall_ns",
     "unknown_gpu_ns",
 )
+# These, and every heading of the contract as a column: a job is one row where it would be a dozen.
+WIDE_AMOUNTS = tuple(
+    dict.fromkeys(
+        (*JOB_AMOUNTS, *(f"{heading}_{unit}" for heading in HEADINGS for unit in ("wall_ns", "gpu_ns")))
+    )
+)
+CUSTOM = "custom:"  # how a heading begins that is none of the contract, and no column of WIDE_AMOUNTS
 
 
 def _labels() -> list[Column[object]]:
@@ -100,6 +109,7 @@ ledger_days = Table(
     # days of single jobs: of those that a window cuts
     Index("ledger_days_component", "component", "job_id", "day_ns"),
     Index("ledger_days_phase", "phase", "job_id", "day_ns"),
+    Index("ledger_days_custom", "job_id", "day_ns", postgresql_where=text(f"heading LIKE '{CUSTOM}%'")),
 )
 
 # The ledger of a job's whole life: most jobs lie whole in a long window, and need no more rows than that.
@@ -112,6 +122,7 @@ ledger_lives = Table(
     PrimaryKeyConstraint("job_id", *LABELS),
     Index("ledger_lives_component", "component", "phase"),
     Index("ledger_lives_phase", "phase"),
+    Index("ledger_lives_custom", "job_id", postgresql_where=text(f"heading LIKE '{CUSTOM}%'")),
 )
 
 # One row a job and hour, or day: how many jobs held hardware, and the weights of each.
@@ -121,11 +132,14 @@ job_hours, job_days = (
         metadata,
         Column("job_id", BigInteger, nullable=False),
         Column(period, BigInteger, nullable=False),
-        *_amounts(JOB_AMOUNTS, wide=wide),
+        *_amounts(amounts, wide=wide),
         PrimaryKeyConstraint("job_id", period),
         Index(f"{table}_{period[:-3]}", period),
     )
-    for table, period, wide in (("job_hours", "hour_ns", ()), ("job_days", "day_ns", ("gpu",)))
+    for table, period, amounts, wide in (
+        ("job_hours", "hour_ns", JOB_AMOUNTS, ()),
+        ("job_days", "day_ns", WIDE_AMOUNTS, ("gpu",)),
+    )
 )
 
 # Keyed work (`work`) of a job's whole life; `seen`: what of it the job had done before.
@@ -148,7 +162,7 @@ job_lives = Table(
     "job_lives",
     metadata,
     Column("job_id", BigInteger, primary_key=True, autoincrement=False),
-    *_amounts(JOB_AMOUNTS, wide=("gpu",)),
+    *_amounts(WIDE_AMOUNTS, wide=("gpu",)),
 )
 
 # Of `job_hours` and `job_days`: how many jobs held something, and the sum of their ratios of productive wall time

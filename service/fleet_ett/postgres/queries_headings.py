@@ -1,0 +1,80 @@
+"""Sums by group and heading: of the fleet from its cells, of jobs one by one from their wide rows.
+
+A wide row has the headings of the contract as columns, so that a job is one row where it would be a dozen; custom
+headings come from its ledger.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Numeric, Text, column, func, literal, literal_column, null, select, true, union_all
+from sqlalchemy.dialects.postgresql import array
+
+from fleet_ett.core.taxonomy import HEADINGS
+from fleet_ett.postgres.queries_booked import dimensions, total
+from fleet_ett.postgres.queries_sums import OF_JOBS, Source, cells, lives_of
+from fleet_ett.postgres.tables import job_days, job_lives, ledger_days, ledger_lives
+from fleet_ett.postgres.tables.rollups import AMOUNTS, CUSTOM, WIDE_AMOUNTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import FromClause, Select, Subquery
+
+    from fleet_ett.postgres.queries_windows import Lives, Pieces
+    from fleet_ett.reads import Scope
+
+HELD = AMOUNTS[:2]
+
+
+def sums_by_heading(scope: Scope, by: Sequence[str], pieces: Pieces) -> Subquery:
+    """The names of `by`, heading and AMOUNTS, each heading of a group once.
+
+    What of other headings than productive is settled may stand in a row without a heading.
+    """
+    source, lives = Source(scope, tuple(name for name in OF_JOBS if name in by)), lives_of(scope, by)
+    if source.is_by_job(lives):
+        rows = union_all(*_of_jobs(source, by, pieces, lives)).subquery("rows")
+    else:
+        rows = _named(cells(scope, by, pieces=pieces), by).subquery("rows")
+    keys = [rows.c[name] for name in (*by, "heading")]
+    summed = select(*keys, *(total(rows.c[name]).label(name) for name in AMOUNTS)).group_by(*keys)
+    return summed.having(rows.c.heading.is_(None) | (func.sum(rows.c.wall_ns) > 0)).subquery("by_heading")
+
+
+def _of_jobs(source: Source, by: Sequence[str], pieces: Pieces, lives: Lives) -> list[Select[Any]]:
+    parts = [_named(query.subquery("cells"), by) for query in source.rest(pieces, lives)]
+    wide = [*source.by_period(pieces, lives, (job_lives, job_days), WIDE_AMOUNTS)]
+    if wide:
+        is_custom = literal_column("heading").like(literal_column(f"'{CUSTOM}%'"))  # as in the index
+        cells_of_jobs = source.by_period(pieces, lives, (ledger_lives, ledger_days), ("heading", *HELD))
+        custom = union_all(*(query.where(is_custom) for query in cells_of_jobs)).subquery("custom")
+        parts += [_narrow(union_all(*wide).subquery("wide"), by), _named(custom, by)]
+    return parts
+
+
+def _named(rows: FromClause, by: Sequence[str]) -> Select[Any]:
+    """Rows that have a heading, with 0 for amounts that they do not have."""
+    amounts = [(rows.c[name] if name in rows.c else literal(0, Numeric)).label(name) for name in AMOUNTS]
+    return select(*dimensions(rows, by), rows.c.heading, *amounts)
+
+
+def _narrow(wide: FromClause, by: Sequence[str]) -> Select[Any]:
+    """Wide rows added up by group, and then a row each heading; the last one is what else is settled."""
+    keys = dimensions(wide, by)
+    sums = select(*keys, *(total(wide.c[name]).label(name) for name in WIDE_AMOUNTS))
+    summed = (sums.group_by(*keys) if by else sums).subquery("summed")
+    of_heading: dict[str, list[Any]] = {"heading": [*HEADINGS, null()]}
+    for name in HELD:
+        settled, useful = summed.c[f"settled_{name}"], summed.c[f"settled_productive_{name}"]
+        of_heading[name] = [*(summed.c[f"{one}_{name}"] for one in HEADINGS), 0]
+        of_heading[f"settled_{name}"] = [
+            *(useful if one == "productive" else 0 for one in HEADINGS),
+            settled - useful,
+        ]
+    columns = [column(name, Text if name == "heading" else Numeric) for name in of_heading]
+    arrays = (array(of_heading[one.name], type_=one.type) for one in columns)
+    rows = func.unnest(*arrays).table_valued(*columns, name="of_heading").render_derived()
+    names = [summed.c[name] for name in by]
+    return select(*names, rows.c.heading, *(rows.c[name] for name in AMOUNTS)).join_from(summed, rows, true())
