@@ -1,11 +1,10 @@
 """What readers' questions have in common: one job's booked time, filters, periods, exact sums.
 
-All but `choose` builds SQL and asks nothing.
+Everything here builds SQL and asks nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -36,34 +35,12 @@ from fleet_ett.reads import DAY_NS, HOUR_NS, WEEK_NS, WEEK_SHIFT_NS, Filters, Wi
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import CTE, Connection, FromClause, Table
+    from sqlalchemy import CTE, FromClause, Table
 
-    from fleet_ett.reads import Scope
 
 AMOUNTS = ("wall_ns", "gpu_ns", "settled_wall_ns", "settled_gpu_ns")
 JOB_NAMES = ("cluster", "team", "model", "framework", "job")
 TIMES = ("hour", "day", "week")
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenJobs(Filters):
-    """Filters by what jobs booked or suffered, answered: `ids` are the jobs."""
-
-    ids: tuple[int, ...] = ()
-
-
-def choose(conn: Connection, scope: Scope) -> Scope:
-    """The scope with its jobs chosen, where filters by component, phase or cause choose some.
-
-    A question that is asked with them is planned for as many jobs as there are.
-    """
-    filters, window = scope.filters, scope.window
-    rest = replace(filters, component=(), phase=(), cause=())
-    if rest == filters:
-        return scope
-    ids = conn.execute(select(jobs.c.job_id).where(*job_passes(filters, window))).scalars()
-    names = {name: getattr(rest, name) for name in Filters.__dataclass_fields__}
-    return replace(scope, filters=ChosenJobs(**names, ids=tuple(ids)))
 
 
 def booked_of(job: str, window: Window) -> Subquery:
@@ -92,8 +69,6 @@ def job_passes(
         values = getattr(filters, name)
         if values:
             out.append(jobs.c[name].in_(values))
-    if isinstance(filters, ChosenJobs):
-        out.append(is_one_of(jobs.c.job_id, filters.ids))
     booking = tuple(
         name for name in ("component", "phase") if getattr(filters, name) and name not in rows_have
     )

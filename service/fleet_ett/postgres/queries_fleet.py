@@ -22,17 +22,16 @@ from fleet_ett.postgres.queries_booked import (
     AMOUNTS,
     JOB_NAMES,
     TIMES,
-    choose,
     dimensions,
     inside,
     job_passes,
     row_passes,
     total,
 )
+from fleet_ett.postgres.queries_chosen import by_names, choose, only
 from fleet_ett.postgres.queries_headings import sums_by_heading
 from fleet_ett.postgres.queries_pages import of_page
 from fleet_ett.postgres.queries_sums import (
-    OF_JOBS,
     Source,
     cells,
     job_sums,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Subquery
 
+    from fleet_ett.postgres.queries_headings import Signed
     from fleet_ett.reads import Page, Row, Scope
 
 DIRECT = ("direct_ns", "direct_gpu_ns", "direct_settled_ns", "direct_settled_gpu_ns")
@@ -59,7 +59,6 @@ COST = ("stall_ns", "gap_ns", "restart_ns", "replay_ns")
 
 def sum_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
     """Sums for ETT in groups of `by`, in the order of the groups; without `by` always one row."""
-    scope = choose(conn, scope)
     part = of_page(conn, scope, by, page)
     found = _page_of_ett(conn, scope if part is None else part, by, page)
     if part is not None and len(found) < page.limit:  # bookings emptied some of these groups just now
@@ -72,8 +71,8 @@ def sum_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> li
 
 def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
     """Rows by heading and rows of weights as one table, grouped once: joined groups are planned for as too few."""
-    pieces = pieces_of(scope, by)
-    booked, weights = sums_by_heading(scope, by, pieces), weights_of(scope, by, pieces)
+    pieces, scopes = pieces_of(scope, by), _scopes(conn, scope, by)
+    booked, weights = sums_by_heading(scopes, by, pieces), weights_of(scopes, by, pieces)
     no_weights = [cast(null(), Numeric).label(name) for name in WEIGHTS]
     no_cells = [cast(null(), Text).label("heading"), *(cast(null(), Numeric).label(name) for name in AMOUNTS)]
     rows = union_all(
@@ -92,9 +91,22 @@ def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) 
     return exact_rows(conn, query, key=by)
 
 
+def _scopes(conn: Connection, scope: Scope, by: Sequence[str]) -> list[Signed]:
+    """The scope with its jobs chosen; or all jobs but the others, where those are fewer and the fleet is summed up."""
+    chosen = choose(conn, scope, lives_of(scope, by))
+    if chosen is None:
+        return [(1, scope)]
+    meant, others = chosen
+    rest = by_names(scope)
+    source = Source.of(rest, by)
+    if others.size < meant.size and not source.of_single_jobs and len(source.names) <= 1:
+        return [(1, rest), (-1, only(scope, others))]
+    return [(1, only(scope, meant))]
+
+
 def sum_held(conn: Connection, scope: Scope, by: Sequence[str]) -> list[Row]:
     """What was held and what of it was productive (GPU-ns) in groups of `by`; without `by` always one row."""
-    source = Source(scope, tuple(name for name in OF_JOBS if name in by))
+    source = Source.of(scope, by)
     by_job = source.of_single_jobs or len(source.names) > 1
     rows = job_sums(pieces_of(scope, by), lives_of(scope, by)) if by_job else cells(scope, by)
     productive = (

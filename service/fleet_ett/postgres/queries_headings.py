@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import array
 
 from fleet_ett.core.taxonomy import HEADINGS
 from fleet_ett.postgres.queries_booked import dimensions, total
-from fleet_ett.postgres.queries_sums import OF_JOBS, Source, cells, lives_of
+from fleet_ett.postgres.queries_sums import Source, cells, lives_of
 from fleet_ett.postgres.tables import job_days, job_lives, ledger_days, ledger_lives
 from fleet_ett.postgres.tables.rollups import AMOUNTS, CUSTOM, WIDE_AMOUNTS
 
@@ -22,28 +22,36 @@ if TYPE_CHECKING:
 
     from sqlalchemy import FromClause, Select, Subquery
 
-    from fleet_ett.postgres.queries_windows import Lives, Pieces
+    from fleet_ett.postgres.queries_windows import Pieces
     from fleet_ett.reads import Scope
+
+    Signed = tuple[int, Scope]  # 1: added, -1: taken away
 
 HELD = AMOUNTS[:2]
 
 
-def sums_by_heading(scope: Scope, by: Sequence[str], pieces: Pieces) -> Subquery:
-    """The names of `by`, heading and AMOUNTS, each heading of a group once.
+def sums_by_heading(scopes: Sequence[Signed], by: Sequence[str], pieces: Pieces) -> Subquery:
+    """The names of `by`, heading and AMOUNTS of all scopes together, each heading of a group once.
 
     What of other headings than productive is settled may stand in a row without a heading.
     """
-    source, lives = Source(scope, tuple(name for name in OF_JOBS if name in by)), lives_of(scope, by)
-    if source.is_by_job(lives):
-        rows = union_all(*_of_jobs(source, by, pieces, lives)).subquery("rows")
-    else:
-        rows = _named(cells(scope, by, pieces=pieces), by).subquery("rows")
+    parts = []
+    for sign, scope in scopes:
+        for part in _parts(scope, by, pieces):
+            rows = part.subquery()
+            amounts = [(rows.c[name] * sign).label(name) if sign != 1 else rows.c[name] for name in AMOUNTS]
+            parts.append(select(*(rows.c[name] for name in (*by, "heading")), *amounts))
+    rows = union_all(*parts).subquery("rows")
     keys = [rows.c[name] for name in (*by, "heading")]
     summed = select(*keys, *(total(rows.c[name]).label(name) for name in AMOUNTS)).group_by(*keys)
     return summed.having(rows.c.heading.is_(None) | (func.sum(rows.c.wall_ns) > 0)).subquery("by_heading")
 
 
-def _of_jobs(source: Source, by: Sequence[str], pieces: Pieces, lives: Lives) -> list[Select[Any]]:
+def _parts(scope: Scope, by: Sequence[str], pieces: Pieces) -> list[Select[Any]]:
+    """Rows of one scope; several may be of one group and heading."""
+    source, lives = Source.of(scope, by), lives_of(scope, by)
+    if not source.is_by_job(lives):
+        return [_named(cells(scope, by, pieces=pieces), by)]
     parts = [_named(query.subquery("cells"), by) for query in source.rest(pieces, lives)]
     wide = [*source.by_period(pieces, lives, (job_lives, job_days), WIDE_AMOUNTS)]
     if wide:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, ColumnElement, Select, case, cast, literal, select, union_all
 
-from fleet_ett.postgres.queries_booked import TIMES, ChosenJobs, job_passes, row_passes
+from fleet_ett.postgres.queries_booked import TIMES, job_passes, row_passes
+from fleet_ett.postgres.queries_chosen import ChosenJobs, Jobs, only_of
 from fleet_ett.postgres.queries_windows import Lives, Pieces
 from fleet_ett.postgres.tables import (
     fleet_days,
@@ -51,10 +52,7 @@ def cells(
     `pieces`: those of the window, where the statement reads them elsewhere, too.
     """
     pieces = pieces or pieces_of(scope, by)
-    source, lives = (
-        Source(scope, tuple(name for name in OF_JOBS if name in by), rows_have),
-        lives_of(scope, by),
-    )
+    source, lives = Source.of(scope, by, rows_have), lives_of(scope, by)
     if source.is_by_job(lives):
         return union_all(*source.by_job(pieces, lives)).subquery("cells")
     parts = source.by_tenant(pieces) if len(source.names) > 1 else source.by_slice(pieces)
@@ -118,6 +116,11 @@ class Source:
     shown: tuple[str, ...]
     rows_have: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, scope: Scope, by: Sequence[str], rows_have: tuple[str, ...] = ()) -> Source:
+        """What these groups need."""
+        return cls(scope, tuple(name for name in OF_JOBS if name in by), rows_have)
+
     @property
     def names(self) -> list[str]:
         """The names that must be told apart."""
@@ -132,7 +135,7 @@ class Source:
         """Whether jobs must be told apart."""
         filters = self.scope.filters
         chosen = [name for name in ("component", "phase", "cause") if name not in self.rows_have]
-        if isinstance(filters, ChosenJobs):
+        if self.jobs is not None:
             return True
         return "job" in self.shown or bool(filters.job) or any(getattr(filters, name) for name in chosen)
 
@@ -174,32 +177,55 @@ class Source:
         of_lives, of_days = tables
         if lives.used:
             whole = self._of_jobs(of_lives, literal(0, BigInteger), columns, joined=not lives.are_all)
-            yield whole if lives.are_all else whole.where(lives.whole())
+            yield self._only_whole(whole, of_lives, lives)
         if lives.are_all:
             return
-        cut = [lives.cut()] if lives.used else []
         for span in pieces.days:
             period = of_days.c["day_ns"]
-            rows = self._of_jobs(of_days, period, columns, joined=lives.used)
-            yield rows.where(*span.holds(period), *cut)
+            rows = self._of_jobs(of_days, period, columns, joined=lives.used).where(*span.holds(period))
+            yield self._only_cut(rows, of_days, lives)
 
     def rest(self, pieces: Pieces, lives: Lives) -> Iterator[Select[Any]]:
         """Job by job what no period of `by_period` holds: hours, edges, and what is not folded yet."""
         if not lives.are_all:
-            cut = [lives.cut()] if lives.used else []
-            for query in (*self._hours(pieces, joined=lives.used), *self.edges(pieces, joined=lives.used)):
-                yield query.where(*cut)
+            for span in pieces.hours:
+                hour = ledger.c.hour_ns
+                rows = self._of_jobs(ledger, hour, joined=lives.used).where(*span.holds(hour))
+                yield self._only_cut(rows, ledger, lives)
+            for edge in pieces.edges:
+                rows = self._of_jobs(edge, edge.c.hour_ns, joined=lives.used)
+                yield self._only_cut(rows, edge, lives)
         late = self._of_jobs(ledger_deltas, ledger_deltas.c.hour_ns, joined=lives.used)
-        yield late.where(*lives.late_where(pieces.late(hours=False)))
+        late = late.where(*lives.late_where(pieces.late(hours=False)))
+        yield self.only_chosen(late, ledger_deltas.c.job_id)
 
-    def edges(self, pieces: Pieces, *, joined: bool = False) -> Iterator[Select[Any]]:
+    @property
+    def jobs(self) -> Jobs | None:
+        """The jobs that were chosen by what they booked or suffered."""
+        return self.scope.filters.jobs if isinstance(self.scope.filters, ChosenJobs) else None
+
+    def only_chosen(self, query: Select[Any], job_id: ColumnElement[int]) -> Select[Any]:
+        """The rows of these, where there are filters of that kind."""
+        return query if self.jobs is None else only_of(query, job_id, self.jobs.every)
+
+    def _only_whole(self, query: Select[Any], table: FromClause, lives: Lives) -> Select[Any]:
+        if self.jobs is not None:
+            return only_of(query, table.c.job_id, self.jobs.whole)
+        return query if lives.are_all else query.where(lives.whole())
+
+    def _only_cut(self, query: Select[Any], table: FromClause, lives: Lives) -> Select[Any]:
+        if self.jobs is not None:
+            return only_of(query, table.c.job_id, self.jobs.cut)
+        return query.where(lives.cut()) if lives.used else query
+
+    def edges(self, pieces: Pieces) -> Iterator[Select[Any]]:
         """What lies within an hour that the window cuts."""
         for rows in pieces.edges:
-            yield self._of_jobs(rows, rows.c.hour_ns, joined=joined)
+            yield self._of_jobs(rows, rows.c.hour_ns)
 
-    def _hours(self, pieces: Pieces, *, joined: bool = False) -> Iterator[Select[Any]]:
+    def _hours(self, pieces: Pieces) -> Iterator[Select[Any]]:
         for span in pieces.hours:
-            yield self._of_jobs(ledger, ledger.c.hour_ns, joined=joined).where(*span.holds(ledger.c.hour_ns))
+            yield self._of_jobs(ledger, ledger.c.hour_ns).where(*span.holds(ledger.c.hour_ns))
 
     def _late(self, pieces: Pieces, *, hours: bool = True) -> Select[Any]:
         own: Columns = {name: ledger_deltas.c[name] for name in NAMES}

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from fleet_ett.postgres.queries_booked import TIMES, job_passes, period
-from fleet_ett.postgres.queries_sums import OF_JOBS, Source, job_sums, lives_of
+from fleet_ett.postgres.queries_sums import Source, job_sums, lives_of
 from fleet_ett.postgres.queries_windows import between
 from fleet_ett.postgres.tables import (
     job_days,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, FromClause, Select, Subquery, Table
 
+    from fleet_ett.postgres.queries_headings import Signed
     from fleet_ett.postgres.queries_windows import Lives, Pieces, Span
     from fleet_ett.reads import Scope
 
@@ -52,10 +53,23 @@ FINE = 1 / RATIO  # as in `weights.py`
 RATIO_OF = ("wall_ns", "productive_wall_ns")
 
 
-def weights(scope: Scope, by: Sequence[str], pieces: Pieces) -> Subquery:
+def weights(scopes: Sequence[Signed], by: Sequence[str], pieces: Pieces) -> Subquery:
     """`jobs` and `ratios`, the sum of their ratios (units of 2^-60), by group; several rows may be of one group."""
+    parts = []
+    for sign, scope in scopes:
+        for part in _parts(scope, by, pieces):
+            rows = part.subquery()
+            counted = [
+                (rows.c[name] * sign).label(name) if sign != 1 else rows.c[name]
+                for name in ("jobs", "ratios")
+            ]
+            parts.append(select(*(rows.c[name] for name in by), *counted))
+    return union_all(*parts).subquery("weights")
+
+
+def _parts(scope: Scope, by: Sequence[str], pieces: Pieces) -> list[Select[Any]]:
     spans, kept, by_job = _whole_periods(pieces, by)
-    source, lives = Source(scope, tuple(name for name in OF_JOBS if name in by)), lives_of(scope, by)
+    source, lives = Source.of(scope, by), lives_of(scope, by)
     parts = []
     if lives.used:
         parts.append(_summed(scope, by, _whole_once(lives), once=True))
@@ -67,7 +81,7 @@ def weights(scope: Scope, by: Sequence[str], pieces: Pieces) -> Subquery:
             parts.append(_summed(scope, by, _periods_once(spans, by_job), once=True))
         else:
             parts += _told(scope, by, spans, kept, next(iter(source.names), ""))
-    return union_all(*parts).subquery("weights")
+    return parts
 
 
 def _whole_periods(pieces: Pieces, by: Sequence[str]) -> tuple[tuple[Span, ...], Table, Table]:
@@ -83,6 +97,7 @@ def _summed(scope: Scope, by: Sequence[str], rows: Subquery, *, once: bool) -> S
     one = select(*_keys(rows, by), rows.c.job_id, *(rows.c[name] for name in RATIO_OF))
     if passing or set(by) - set(TIMES):
         one = one.join_from(rows, jobs, jobs.c.job_id == rows.c.job_id).where(*passing)
+    one = Source(scope, ()).only_chosen(one, rows.c.job_id)
     named = one.subquery()
     keys = [named.c[name] for name in by]
     if not once:

@@ -1,0 +1,93 @@
+"""Jobs chosen by what they booked or suffered: asked for once, and then a list.
+
+A question that is asked with a list is planned for as many jobs as there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlalchemy import ARRAY, BigInteger, and_, column, false, func, literal, or_, select
+
+from fleet_ett.postgres.queries_booked import job_passes
+from fleet_ett.postgres.tables import jobs
+from fleet_ett.reads import Filters
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from sqlalchemy import CTE, ColumnElement, Connection, Select
+
+    from fleet_ett.postgres.queries_windows import Lives
+    from fleet_ett.reads import Scope
+
+BY_JOBS = ("component", "phase", "cause")  # filters that choose jobs where rows do not have them
+BY_NAMES = tuple(name for name in Filters.__dataclass_fields__ if name not in BY_JOBS)
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Ids of jobs: all, and by how `Lives` reads them. `size`: how many they are."""
+
+    size: int
+    every: CTE
+    whole: CTE
+    cut: CTE
+
+    @classmethod
+    def of(cls, name: str, whole: list[int], cut: list[int]) -> Jobs:
+        """From lists, each id once; `name` is that of the lists in a statement."""
+        lists = {"every": whole + cut, "whole": whole, "cut": cut}
+        return cls(
+            len(whole) + len(cut), **{one: _listed(f"{name}_{one}", ids) for one, ids in lists.items()}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenJobs(Filters):
+    """Filters by names, and the jobs that passed the others."""
+
+    jobs: Jobs | None = None
+
+
+def choose(conn: Connection, scope: Scope, lives: Lives) -> tuple[Jobs, Jobs] | None:
+    """The jobs that pass all filters, and those that pass the names alone; None where names are all there is."""
+    filters, window = scope.filters, scope.window
+    if not any(getattr(filters, name) for name in BY_JOBS):
+        return None
+    meant = job_passes(replace(filters, **dict.fromkeys(BY_NAMES, ())), window)
+    there = [] if window.start is None else [or_(jobs.c.end_ns > window.start, jobs.c.end_ns.is_(None))]
+    there += [jobs.c.start_ns.is_not(None)] if window.end is None else [jobs.c.start_ns < window.end]
+    kinds = (and_(*meant).label("meant"), (lives.whole() if lives.used else false()).label("whole"))
+    named = job_passes(by_names(scope).filters, window)
+    rows = select(jobs.c.job_id, *kinds).where(*named, *there).subquery("rows")
+    of_kind = [rows.c[kind.name] for kind in kinds]
+    found = conn.execute(select(*of_kind, func.array_agg(rows.c.job_id)).group_by(*of_kind))
+    ids = {(is_meant, is_whole): kind for is_meant, is_whole, kind in found.tuples()}
+    passed, others = (
+        Jobs.of(name, ids.get((is_meant, True), []), ids.get((is_meant, False), []))
+        for name, is_meant in (("meant", True), ("other", False))
+    )
+    return passed, others
+
+
+def by_names(scope: Scope) -> Scope:
+    """The scope with filters by names alone."""
+    return replace(scope, filters=replace(scope.filters, **dict.fromkeys(BY_JOBS, ())))
+
+
+def only(scope: Scope, chosen: Jobs) -> Scope:
+    """The scope of these jobs, which passed its filters."""
+    names = {name: getattr(scope.filters, name) for name in BY_NAMES}
+    return replace(scope, filters=ChosenJobs(**names, jobs=chosen))
+
+
+def _listed(name: str, ids: list[int]) -> CTE:
+    told = func.unnest(literal(ids, ARRAY(BigInteger))).table_valued(column("job_id", BigInteger))
+    return select(told.render_derived().c.job_id).cte(name)
+
+
+def only_of(query: Select[Any], job_id: ColumnElement[int], chosen: CTE) -> Select[Any]:
+    """The rows of these jobs: joined, for a join with a list is planned for as many as it holds."""
+    return query.join(chosen, chosen.c.job_id == job_id)
