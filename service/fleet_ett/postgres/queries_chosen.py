@@ -63,8 +63,8 @@ def choose(conn: Connection, scope: Scope, lives: Lives) -> tuple[Jobs, Jobs] | 
     named = job_passes(by_names(scope).filters, window)
     rows = select(jobs.c.job_id, *kinds).where(*named, *there).subquery("rows")
     of_kind = [rows.c[kind.name] for kind in kinds]
-    found = conn.execute(select(*of_kind, func.array_agg(rows.c.job_id)).group_by(*of_kind))
-    ids = {(is_meant, is_whole): kind for is_meant, is_whole, kind in found.tuples()}
+    found = conn.execute(select(*of_kind, func.array_agg(rows.c.job_id).label("ids")).group_by(*of_kind))
+    ids = {(row.meant, row.whole): row.ids for row in found}
     passed, others = (
         Jobs.of(name, ids.get((is_meant, True), []), ids.get((is_meant, False), []))
         for name, is_meant in (("meant", True), ("other", False))

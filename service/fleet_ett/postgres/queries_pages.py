@@ -1,4 +1,4 @@
-"""A question in many groups, narrowed to those of its page: jobs and hours are too many to look at all of them."""
+"""A question in many groups, narrowed to those of its page: jobs, hours and days are too many to look at all."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fleet_ett.postgres.queries_booked import job_passes
 from fleet_ett.postgres.queries_sums import Source
 from fleet_ett.postgres.queries_windows import between
 from fleet_ett.postgres.rows import after_key
-from fleet_ett.postgres.tables import fleet_hours, jobs, ledger_deltas
+from fleet_ett.postgres.tables import jobs, ledger_deltas, weight_days, weight_hours
 from fleet_ett.postgres.tables.rollups import NAMES
-from fleet_ett.reads import HOUR_NS, Window
+from fleet_ett.reads import DAY_NS, HOUR_NS, Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,9 +39,10 @@ def of_page(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> Sc
     """A part of the scope in which the page's groups lie whole, unless all of it has to be read."""
     if by[:1] == ("job",):
         return _jobs(conn, scope, page)
-    source = Source(scope, tuple(name for name in NAMES if name in by))
-    if "hour" in by and not (source.of_single_jobs or "job" in by or len(source.names) > 1):
-        return _hours(conn, scope, by, page, source)
+    source = Source.of(scope, by)
+    is_of_periods = bool({"hour", "day"} & set(by)) and not {"job", "week"} & set(by)
+    if is_of_periods and not source.of_single_jobs and len(source.names) <= 1:
+        return _periods(conn, scope, by, page, source)
     return None
 
 
@@ -64,19 +65,24 @@ def _jobs(conn: Connection, scope: Scope, page: Page) -> Scope | None:
     return replace(scope, filters=replace(scope.filters, job=names))
 
 
-def _hours(conn: Connection, scope: Scope, by: Sequence[str], page: Page, source: Source) -> Scope | None:
-    """The hours, and the names, of the first groups after the page before, and an hour more on each side."""
+def _periods(conn: Connection, scope: Scope, by: Sequence[str], page: Page, source: Source) -> Scope | None:
+    """The hours or days, and the names, of the first groups after the page before, and one more on each side."""
+    what, table, step = ("hour", weight_hours, HOUR_NS) if "hour" in by else ("day", weight_days, DAY_NS)
+    kept = table.c[f"{what}_ns"]
     name = next(iter(source.names), "")
     wanted = source.wanted(name)
     window = scope.window
-    low = None if window.start is None else window.start - window.start % HOUR_NS
+    low = None if window.start is None else window.start - window.start % step
     parts = []
-    for table, column in ((fleet_hours, "name"), (ledger_deltas, name)):
-        own = {"hour": table.c.hour_ns, **({name: table.c[column]} if name else {})}
+    for period, of_name in (
+        (kept, table.c.name),
+        (ledger_deltas.c.hour_ns - ledger_deltas.c.hour_ns % step, ledger_deltas.c[name or NAMES[0]]),
+    ):
+        own = {what: period, **({name: of_name} if name else {})}
         query = select(*(own[one].label(one) for one in by if one in own)).where(
-            *between(table.c.hour_ns, low, window.end), *([own[name].in_(wanted)] if wanted else [])
+            *between(period, low, window.end), *([of_name.in_(wanted)] if wanted else [])
         )
-        parts.append(query.where(fleet_hours.c.slice == name) if table is fleet_hours else query)
+        parts.append(query.where(table.c.slice == name) if period is kept else query)
     groups = union(*parts).subquery("groups")
     if set(groups.c.keys()) != set(by):
         return None
@@ -85,8 +91,8 @@ def _hours(conn: Connection, scope: Scope, by: Sequence[str], page: Page, source
     found = conn.execute(select(*keys).where(*after_key(keys, page.after)).order_by(*keys).limit(most)).all()
     if len(found) < most:
         return None
-    hours = [row.hour for row in found]
-    start, end = min(hours) - HOUR_NS, max(hours) + 2 * HOUR_NS
+    periods = [getattr(row, what) for row in found]
+    start, end = min(periods) - step, max(periods) + 2 * step
     window = Window(
         start if window.start is None else max(start, window.start),
         end if window.end is None else min(end, window.end),
