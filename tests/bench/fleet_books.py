@@ -141,9 +141,10 @@ INSERT INTO ledger SELECT job_id, attempt_id, start_ns / %(hour)s * %(hour)s, he
  CASE WHEN settled THEN (end_ns - start_ns) * gpus ELSE 0 END FROM segments;
 """
 REST = """
-INSERT INTO held_up SELECT job_id, attempt_id, start_ns / %(hour)s * %(hour)s AS hour_ns, node, rank,
+INSERT INTO held_up (job_id, attempt_id, hour_ns, node, rank, phase, component, wall_ns, gpu_ns)
+ SELECT job_id, attempt_id, start_ns / %(hour)s * %(hour)s AS hour_ns, node, rank, phase, component,
  sum(end_ns - start_ns)::bigint, sum((end_ns - start_ns) * gpus)::bigint FROM segments WHERE node IS NOT NULL
- GROUP BY 1, 2, 3, 4, 5;
+ GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY hour_ns;
 INSERT INTO work SELECT a.job_id, a.attempt_id, p.phase, p.phase || ':' || CASE p.phase
  WHEN 'preproc_creation' THEN 'data-' || a.job_id %% 900 ELSE j.model || ':' || a.gpus || ':' || a.job_id
   %% 4 END,

@@ -27,7 +27,7 @@ POLICY = Policy()
 BOOKS = {
     "ledger": "SELECT * FROM ledger ORDER BY 1, 2, 3, 4, 5, 6, 7",
     "segments": "SELECT * FROM segments ORDER BY 1, 3",
-    "held_up": "SELECT * FROM held_up ORDER BY 1, 2, 3, 4, 5",
+    "held_up": "SELECT * FROM held_up ORDER BY 1, 2, 3, 4, 5, 8, 9",
     "work": "SELECT * FROM work ORDER BY 1, 2, 3, 4",
     "incidents": "SELECT * FROM incidents ORDER BY 1, 2",
     "attempts": "SELECT attempt, index, start_ns, end_ns, live, outcome, gpus, carry::text, summary::text"

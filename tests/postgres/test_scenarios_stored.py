@@ -106,7 +106,7 @@ def shown(ledger: Ledger) -> dict[str, Any]:
             for books in ledger.attempts for s in books.segments.rows()
         ],
         "held": sorted(
-            (books.summary.index, h.hour, h.node, h.rank, h.wall_ns, h.gpu_ns)
+            (books.summary.index, h.hour, h.node, h.rank, h.phase, h.component, h.wall_ns, h.gpu_ns)
             for books in ledger.attempts for h in books.held
         ),
         "work": sorted(
@@ -123,7 +123,7 @@ def stored(engine: Engine) -> dict[str, dict[str, Any]]:
         " settled_gpu_ns FROM ledger t",
         "segments": "SELECT a.index, t.start_ns, t.end_ns, heading, phase, component, rank, node, repeated, t.gpus,"
         " settled FROM segments t",
-        "held": "SELECT a.index, hour_ns, node, rank, wall_ns, gpu_ns FROM held_up t",
+        "held": "SELECT a.index, hour_ns, node, rank, phase, component, wall_ns, gpu_ns FROM held_up t",
         "incidents": "SELECT a.index, at_ns, t.outcome, cause, component, evidence, stall_ns, gap_ns, restart_ns,"
         " replay_ns, t.gpu_ns, detection_ns, rolled_back_to, replayed_steps FROM incidents t",
         "work": "SELECT a.index, phase, work_key, t.start_ns, wall_ns, gpu_ns, seen_in_job FROM work t",

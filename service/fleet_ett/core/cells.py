@@ -34,11 +34,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How long one rank held others up within an hour (ns, UTC): others had got further than it."""
+    """How long one rank held others up within an hour (ns, UTC), and in what: others had got further than it."""
 
     hour: int
     node: str
     rank: int
+    phase: str
+    component: str
     wall_ns: int
     gpu_ns: int
 
@@ -81,12 +83,14 @@ def cells(segments: Segments) -> list[Cell]:
 
 
 def held(segments: Segments) -> list[Held]:
-    """Who held others up, by hour."""
+    """Who held others up and in what, by hour."""
     pieces, hour = segments.by_hour()
-    totals: dict[tuple[int, str, int], list[int]] = defaultdict(lambda: [0, 0])
+    totals: dict[tuple[int, str, int, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in np.flatnonzero(pieces.ahead & (pieces.rank >= 0)).tolist():
         wall = int(pieces.end[row] - pieces.start[row])
-        total = totals[int(hour[row]), pieces.nodes[int(pieces.node[row])], int(pieces.rank[row])]
+        _, phase, component, _ = pieces.labels[int(pieces.label[row])]
+        node, rank = pieces.nodes[int(pieces.node[row])], int(pieces.rank[row])
+        total = totals[int(hour[row]), node, rank, phase, component]
         total[0] += wall
         total[1] += wall * int(pieces.gpus[row])
     return [Held(*key, *amounts) for key, amounts in sorted(totals.items())]
@@ -124,9 +128,9 @@ def with_cells(before: Sequence[Cell], after: Sequence[Cell]) -> list[Cell]:
 
 def with_held(before: Sequence[Held], after: Sequence[Held]) -> list[Held]:
     """The same for who held others up."""
-    totals: dict[tuple[int, str, int], list[int]] = {}
+    totals: dict[tuple[int, str, int, str, str], list[int]] = {}
     for one in (*before, *after):
-        total = totals.setdefault((one.hour, one.node, one.rank), [0, 0])
+        total = totals.setdefault((one.hour, one.node, one.rank, one.phase, one.component), [0, 0])
         total[0] += one.wall_ns
         total[1] += one.gpu_ns
     return [Held(*key, *amounts) for key, amounts in sorted(totals.items())]

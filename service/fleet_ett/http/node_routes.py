@@ -22,7 +22,8 @@ router = APIRouter(prefix="/v1", tags=["nodes"])
 def list_nodes(request: Request, open_books: Books, query: Annotated[PagedQuery, Query()]) -> Response:
     """Nodes by the GPU time for which they held others up, with the failures and faults on them.
 
-    Holding up is booked by the hour: a window counts the hours that begin in it.
+    Holding up is booked by the hour: a window counts the hours that begin in it. `component` and `phase` choose the
+    time for which others waited, `component` and `cause` the failures. A fault is of no component, phase or cause.
     """
     page = page_of(request, query.limit, query.cursor, (int, str))
     with open_books() as books:

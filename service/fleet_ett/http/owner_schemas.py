@@ -46,9 +46,11 @@ class NodeRow(Answer):
     """One node: whom it held up, and what failed on it."""
 
     node: str
-    held_ns: int = Field(description="Wall ns for which others waited for it.")
+    held_ns: int = Field(
+        description="Wall ns for which others waited for it, in the components and phases asked for."
+    )
     held_gpu_ns: int
-    jobs: int = Field(description="Jobs that it held up.")
+    jobs: int = Field(description="Jobs that it held up so.")
     failures: int = Field(description="Incidents, planned ends left out, that name it.")
     infra_failures: int
     induced_gpu_ns: int = Field(description="GPU ns of those incidents.")
@@ -104,7 +106,10 @@ class ComponentPage(ComponentRow):
     causes: list[CauseLoss]
     trend: list[PeriodLoss]
     worst_jobs: list[JobLoss]
-    worst_nodes: list[NodeRow]
+    worst_nodes: list[NodeRow] = Field(
+        description="By the GPU time for which others waited for them in what the component owns; then where failed"
+        " what it caused."
+    )
 
 
 class QuarantineRow(Answer):

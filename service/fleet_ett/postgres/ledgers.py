@@ -32,7 +32,7 @@ DERIVED = (ledger, segments, held_up, work)
 GAP = "gap"
 _COPY_TYPES = {BigInteger: "int8", Integer: "int4", Boolean: "bool", Numeric: "numeric"}
 # The columns that say which row it is: the first of them in each table, but for segments.
-_KEYS = {ledger: 7, segments: 3, held_up: 5, work: 4}
+_KEYS = {ledger: 7, segments: 3, held_up: 7, work: 4}
 _HOUR_OF = "t.hour_ns >= n.since - n.since % 3600000000000"
 _SINCE = {ledger: _HOUR_OF, held_up: _HOUR_OF, segments: "t.start_ns >= n.since"}
 _SETTLED = text(
@@ -57,7 +57,10 @@ def attempt_rows(
     return {
         ledger: [(*key, *_cell(one)) for one in books.cells],
         segments: [(*key, *_segment(one)) for one in books.segments.rows() if one.end > since],
-        held_up: [(*key, one.hour, one.node, one.rank, one.wall_ns, one.gpu_ns) for one in books.held],
+        held_up: [
+            (*key, one.hour, one.node, one.rank, one.phase, one.component, one.wall_ns, one.gpu_ns)
+            for one in books.held
+        ],
         work: [
             (*key, one.phase, one.work_key, one.start, one.wall_ns, one.gpu_ns, one.seen_in_job)
             for one in books.work

@@ -37,7 +37,10 @@ SUMS = ("held_ns", "held_gpu_ns", "failures", "infra_failures", "induced_gpu_ns"
 def list_nodes(conn: Connection, scope: Scope, page: Page) -> list[Row]:
     """Nodes by the GPU time for which others waited for them, falling.
 
-    Without filters the list also holds nodes that cost nobody anything.
+    Filters by component and phase choose the time for which others waited, and a component or a cause the failures;
+    other filters choose jobs: a cause those that had such an incident, a phase those whose failures count. Faults
+    have none of these, so they are all counted unless jobs are chosen. Without filters the list also holds nodes
+    that cost nobody anything.
     """
     chosen = _chosen(conn, scope)
     rows = _page(conn, scope, chosen, page, _first(conn, scope, chosen, page))
@@ -109,8 +112,8 @@ def list_quarantine(conn: Connection, window: Window, node: Sequence[str], page:
 
 
 def _chosen(conn: Connection, scope: Scope) -> Callable[[ColumnElement[int]], list[ColumnElement[bool]]]:
-    """Whether a job's id is one that the filters choose; they are asked once for all questions about nodes."""
-    passing = job_passes(scope.filters, scope.window)
+    """Whether a job's id is one that the filters of jobs choose; asked once for all questions about nodes."""
+    passing = job_passes(scope.filters, scope.window, rows_have=("component", "phase"))
     if not passing:
         return lambda _: []
     ids = list(conn.execute(select(jobs.c.job_id).where(*passing)).scalars())
@@ -118,7 +121,7 @@ def _chosen(conn: Connection, scope: Scope) -> Callable[[ColumnElement[int]], li
 
 
 def _count_faults(conn: Connection, scope: Scope, chosen: Chosen, names: Sequence[str]) -> dict[str, int]:
-    """Faults that the nodes reported in the window, each once; with filters, those that name a job of theirs."""
+    """Faults that the nodes reported in the window, each once; where jobs are chosen, those that name one of them."""
     # not by source id: of several servers each may have what a node says beside all jobs, under ids of its own
     told = tuple_(sources.c.incarnation, events.c.seq)
     query = (
@@ -160,8 +163,10 @@ def _held(scope: Scope, chosen: Chosen, names: Sequence[str] | None = None) -> S
 
 
 def _held_up(scope: Scope, names: Sequence[str] | None) -> FromClause:
-    """The rows of the window; those of some nodes are found first, and only then asked for their jobs."""
-    query = select(held_up).where(*inside(held_up.c.hour_ns, scope.window))
+    """The rows of the window that pass; those of some nodes are found first, and only then asked for their jobs."""
+    query = select(held_up).where(
+        *inside(held_up.c.hour_ns, scope.window), *row_passes(held_up, scope.filters, "component", "phase")
+    )
     return (query if names is None else query.where(held_up.c.node.in_(names)).offset(0)).subquery("held_up")
 
 

@@ -152,6 +152,7 @@ segments = Table(
     Index("segments_end", "end_ns", postgresql_using="brin"),
 )
 
+# Whom others waited for, by the phase and component of that time; both empty where that is not known any more.
 held_up = Table(
     "held_up",
     metadata,
@@ -160,11 +161,14 @@ held_up = Table(
     Column("hour_ns", BigInteger, nullable=False),
     Column("node", Text, nullable=False),
     Column("rank", Integer, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("component", Text, nullable=False),
     Column("wall_ns", BigInteger, nullable=False),
     Column("gpu_ns", BigInteger, nullable=False),
-    PrimaryKeyConstraint("job_id", "attempt_id", "hour_ns", "node", "rank"),
+    PrimaryKeyConstraint("job_id", "attempt_id", "hour_ns", "node", "rank", "phase", "component"),
     Index("held_up_hour", "hour_ns"),
     Index("held_up_node", "node", "hour_ns"),
+    Index("held_up_component", "component", "hour_ns"),
 )
 
 work = Table(
