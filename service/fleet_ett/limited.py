@@ -34,9 +34,9 @@ class TeamReads:
         """See `Reads`."""
         return self._books.lost_time(self._mine(scope), by, page)
 
-    def worst(self, scope: Scope, by: Sequence[str], most: int) -> list[Row]:
+    def worst_jobs(self, scope: Scope, most: int) -> list[Row]:
         """See `Reads`."""
-        return self._books.worst(self._mine(scope), by, most)
+        return self._books.worst_jobs(self._mine(scope), most)
 
     def repeated_work(self, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
         """See `Reads`."""

@@ -91,8 +91,8 @@ class Reads(Protocol):
         """Direct and induced loss in groups of `by` (of LOST_BY)."""
         ...
 
-    def worst(self, scope: Scope, by: Sequence[str], most: int) -> list[Row]:
-        """The groups of `lost_time` that lost most, by whichever of the two views is larger (GPU-ns)."""
+    def worst_jobs(self, scope: Scope, most: int) -> list[Row]:
+        """The jobs of `lost_time` that lost most, by whichever of the two views is larger (GPU-ns)."""
         ...
 
     def repeated_work(self, scope: Scope, page: Page) -> tuple[Row, list[Row]]:

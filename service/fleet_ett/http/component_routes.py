@@ -77,7 +77,7 @@ def get_component(
             msg = f"there is no component {name[:200]!r}; /v1/components lists them"
             raise NotFound(msg)
         gpu_ns = sum(held.values())
-        worst = with_share(books.worst(scope, ("job",), query.worst), gpu_ns)
+        worst = with_share(books.worst_jobs(scope, query.worst), gpu_ns)
         nodes, _ = cut(request, books.nodes(scope, Page(query.worst)), query.worst)
     every = [*lost["phase"], *lost["cause"]]
     page = ComponentPage.model_validate(

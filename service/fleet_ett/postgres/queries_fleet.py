@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -41,7 +42,7 @@ from fleet_ett.postgres.queries_sums import (
 from fleet_ett.postgres.queries_weights import weights as weights_of
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import incidents, jobs, owners
-from fleet_ett.reads import DIRECT_BY, INDUCED_BY, RATIO
+from fleet_ett.reads import DIRECT_BY, INDUCED_BY, RATIO, Page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, FromClause, Subquery
 
     from fleet_ett.postgres.queries_headings import Signed
-    from fleet_ett.reads import Page, Row, Scope
+    from fleet_ett.reads import Row, Scope
 
 DIRECT = ("direct_ns", "direct_gpu_ns", "direct_settled_ns", "direct_settled_gpu_ns")
 INDUCED = ("induced_ns", "induced_gpu_ns", "incidents")
@@ -138,14 +139,20 @@ def _page_of_losses(conn: Connection, scope: Scope, by: Sequence[str], page: Pag
     return exact_rows(conn, query, key=by)
 
 
-def list_worst(conn: Connection, scope: Scope, by: Sequence[str], most: int) -> list[Row]:
-    """The groups that lost most, by whichever of the two views is larger."""
-    sums = _losses(scope, by)
+def list_worst_jobs(conn: Connection, scope: Scope, most: int) -> list[Row]:
+    """The jobs that lost most, by whichever of the two views is larger; what else they lost is asked of these alone."""
+    sums = _losses(scope, ("job_id",))
     if sums is None:
         return []
-    amount = func.greatest(sums.c.direct_gpu_ns, sums.c.induced_gpu_ns)
-    query = select(sums).order_by(amount.desc(), *(sums.c[name] for name in by)).limit(most)
-    return [row | _unknown_to(scope, by) for row in exact_rows(conn, query)]
+    amount = func.greatest(sums.c.direct_gpu_ns, sums.c.induced_gpu_ns).label("amount")
+    worst = select(sums.c.job_id, amount).order_by(amount.desc(), sums.c.job_id).limit(most).subquery("worst")
+    named = select(jobs.c.job).join_from(worst, jobs, jobs.c.job_id == worst.c.job_id)
+    names = conn.scalars(named.order_by(worst.c.amount.desc(), jobs.c.job)).all()
+    if not names:
+        return []
+    own = replace(scope, filters=replace(scope.filters, job=tuple(names)))
+    rows = {str(row["job"]): row for row in _page_of_losses(conn, own, ("job",), Page(most))}
+    return [rows[name] | _unknown_to(scope, ("job",)) for name in names]
 
 
 def _losses(scope: Scope, by: Sequence[str]) -> Subquery | None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     Columns = dict[str, ColumnElement[Any]]
 
-OF_JOBS = (*NAMES, "job")
+OF_JOBS = (*NAMES, "job", "job_id")
 CELL = (*LABELS, *AMOUNTS)
 
 
@@ -137,7 +137,9 @@ class Source:
         chosen = [name for name in ("component", "phase", "cause") if name not in self.rows_have]
         if self.jobs is not None:
             return True
-        return "job" in self.shown or bool(filters.job) or any(getattr(filters, name) for name in chosen)
+        return bool({"job", "job_id"} & set(self.shown) or filters.job) or any(
+            getattr(filters, name) for name in chosen
+        )
 
     def is_by_job(self, lives: Lives) -> bool:
         """Whether the rows of jobs are read: those of their lives are fewer than those of several names by day."""
@@ -241,10 +243,10 @@ class Source:
         joined: bool = False,
     ) -> Select[Any]:
         """Rows of jobs that pass; `joined`: with `jobs`, whether the question needs it or not."""
-        own: Columns = {name: jobs.c[name] for name in OF_JOBS}
+        own: Columns = {name: (table if name == "job_id" else jobs).c[name] for name in OF_JOBS}
         passing = job_passes(self.scope.filters, self.scope.window, rows_have=self.rows_have)
         rows = self._select(table, period, own, columns)
-        if not passing and not self.shown and not joined:
+        if not passing and not joined and set(self.shown) <= {"job_id"}:
             return rows
         return rows.join(jobs, jobs.c.job_id == table.c.job_id).where(*passing)
 

@@ -7,6 +7,7 @@ neighbouring ones add up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -158,6 +159,15 @@ def between(column: ColumnElement[int], low: int | None, high: int | None) -> li
 
 
 def _edges(bounds: Sequence[tuple[int, int]], chosen: Chosen) -> tuple[CTE, ...]:
+    return _edges_of_all(tuple(bounds)) if not chosen else _made(bounds, chosen)
+
+
+@lru_cache(maxsize=64)  # the questions of one page have one window
+def _edges_of_all(bounds: tuple[tuple[int, int], ...]) -> tuple[CTE, ...]:
+    return _made(bounds, ())
+
+
+def _made(bounds: Sequence[tuple[int, int]], chosen: Chosen) -> tuple[CTE, ...]:
     return tuple(_edge(low, high, chosen).cte(f"edge_{place}") for place, (low, high) in enumerate(bounds))
 
 

@@ -49,6 +49,7 @@ class PostgresReads:
     def __init__(self, conn: Connection, policy: Policy) -> None:
         self._conn = conn
         self._policy = policy
+        self._since: int | None = None
 
     def ett(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
@@ -65,10 +66,10 @@ class PostgresReads:
         self._check(scope.window)
         return queries_fleet.sum_lost_time(self._conn, scope, by, page)
 
-    def worst(self, scope: Scope, by: Sequence[str], most: int) -> list[Row]:
+    def worst_jobs(self, scope: Scope, most: int) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_fleet.list_worst(self._conn, scope, by, most)
+        return queries_fleet.list_worst_jobs(self._conn, scope, most)
 
     def repeated_work(self, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
         """See `Reads`."""
@@ -121,7 +122,9 @@ class PostgresReads:
     def segments_since(self, job: str | None = None) -> int:
         """See `Reads`."""
         del job
-        return self._conn.scalar(select(func.max(retention.c.segments_ns))) or 0
+        if self._since is None:
+            self._since = self._conn.scalar(select(func.max(retention.c.segments_ns))) or 0
+        return self._since
 
     def _check(self, window: Window, job: str | None = None) -> None:
         """Raise `Conflict` where the window cuts an hour of which segments are gone: half of it cannot be told."""
