@@ -46,7 +46,8 @@ def long_job(name: str, start: float, days: float, gpus: int, **meta: str) -> Jo
     job = Job(name, gpus, f"node-{name}", dict(meta)).begin(at)
     job.phase("compile_cold", at, at + 1800, work_key=f"graph-{meta.get('model')}")
     job.steps(1, 1000, at + 1800, at + half / 2).phase("evaluation", at + half / 2, at + half / 2 + 7000)
-    job.steps(1001, 2000, at + half / 2 + 7000, at + half).saved(1900, at + half - 60)
+    job.phase(f"own_{meta.get('model')}", at + half / 2 + 7000, at + half / 2 + 7500)
+    job.steps(1001, 2000, at + half / 2 + 7500, at + half).saved(1900, at + half - 60)
     job.end(at + half, "failed", exit_code=1)
     at += half + 3000
     job.begin(at).phase("compile_cold", at, at + 900, work_key=f"graph-{meta.get('model')}").steps(
@@ -106,6 +107,7 @@ def expected(
     """The figures of each group, added up one by one."""
     sums: dict[tuple[Any, ...], dict[str, int]] = defaultdict(lambda: dict.fromkeys(AMOUNTS, 0))
     of_jobs: dict[tuple[Any, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    headings: dict[tuple[Any, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for one in filter(chosen, segments):
         for at, length in pieces(one, low, high):
             key = tuple(
@@ -118,6 +120,8 @@ def expected(
             weights = of_jobs[key][one.job]
             weights[0] += length
             weights[1] += useful
+            headings[key][one.heading][0] += length
+            headings[key][one.heading][1] += length * one.gpus
     return {
         key: amounts
         | {
@@ -125,9 +129,23 @@ def expected(
             "ett_job_weighted": pytest.approx(
                 sum(useful / length for length, useful in of_jobs[key].values()) / len(of_jobs[key])
             ),
+            "ett_settled": pytest.approx(amounts["productive_gpu_ns"] / amounts["gpu_ns"])
+            if amounts["gpu_ns"]
+            else None,
+            "headings": {heading: wall for heading, (wall, _) in headings[key].items()},
+            "gpu_headings": {heading: gpu for heading, (_, gpu) in headings[key].items() if gpu},
         }
         for key, amounts in sums.items()
     }
+
+
+def told(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the answer without headings of which nothing is."""
+    kept = {
+        name: {heading: ns for heading, ns in row[name].items() if ns}
+        for name in ("headings", "gpu_headings")
+    }
+    return row | kept
 
 
 def windows() -> list[tuple[int, int]]:
@@ -161,6 +179,8 @@ def windows() -> list[tuple[int, int]]:
         "day",
         "week",
         "cluster,team",
+        "model,team,cluster",
+        "job,day",
         "team,day",
         "hour,team",
         "team,hour",
@@ -176,7 +196,7 @@ def test_groups_of_any_window_are_the_segments(service: Service, segments: list[
         else:
             row = service.get("/v1/fleet/ett", from_=low, to=high)
             rows = [row] if row["wall_ns"] else []
-        found = {tuple(row[name] for name in names): row for row in rows}
+        found = {tuple(row[name] for name in names): told(row) for row in rows}
         assert sorted(wanted) == list(found), (low, high)
         for key, amounts in wanted.items():
             assert amounts == {name: found[key][name] for name in amounts}, (low, high, key)
@@ -220,10 +240,32 @@ def test_filters_choose_the_same_segments(
         else:
             row = service.get("/v1/fleet/ett", from_=low, to=high, **filters)
             rows = [row] if row["wall_ns"] else []
-        found = {tuple(row[name] for name in names): row for row in rows}
+        found = {tuple(row[name] for name in names): told(row) for row in rows}
         assert sorted(wanted) == list(found)
         for key, amounts in wanted.items():
             assert amounts == {name: found[key][name] for name in amounts}
+
+
+@pytest.mark.parametrize("by", ["cluster", "cluster,team", "job", "day", "week"])
+@pytest.mark.parametrize(
+    "filters", [{"component": "compiler"}, {"phase": "own_m1"}, {"cause": "user_code_exception", "team": "ads"}]
+)
+def test_filters_by_what_happened_choose_jobs(
+    service: Service, segments: list[Segment], by: str, filters: dict[str, str]
+) -> None:
+    """Few of the fleet or most of it: the groups are those of the jobs that were chosen."""
+    names = tuple(by.split(","))
+    chosen: set[str] = set()
+    for low, high in windows()[::3]:
+        jobs = {row["job"] for row in service.pages("/v1/jobs", from_=low, to=high, **filters)}
+        wanted = expected(segments, low, high, names, lambda one, jobs=jobs: one.job in jobs)
+        rows = service.pages("/v1/fleet/ett", from_=low, to=high, by=by, limit=50, **filters)
+        found = {tuple(row[name] for name in names): told(row) for row in rows}
+        assert sorted(wanted) == list(found), (low, high)
+        for key, amounts in wanted.items():
+            assert amounts == {name: found[key][name] for name in amounts}, (low, high, key)
+        chosen |= jobs
+    assert chosen
 
 
 @pytest.mark.parametrize(

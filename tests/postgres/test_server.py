@@ -106,6 +106,9 @@ def test_first_start(data_dir: Path) -> None:
         with engine.connect() as connection:
             row = {name: connection.exec_driver_sql(f"show {name}").scalar_one() for name in names}
             sorts = connection.exec_driver_sql("select 'Z' < 'a', 'a' < 'ä'").one()
+            shared = connection.exec_driver_sql(
+                "select pg_size_bytes(current_setting('shared_buffers'))"
+            ).scalar_one()
         engine.dispose()
         socket = data_dir / "postgres" / ".s.PGSQL.5432"
         assert stat.S_ISSOCK(socket.stat().st_mode)
@@ -113,6 +116,8 @@ def test_first_start(data_dir: Path) -> None:
         assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
     assert ("on", "on", "UTF8", "UTC", "", "on") == tuple(row.values())
     assert (True, True) == tuple(sorts)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 128 * 2**20 <= shared <= max(memory // 8, 128 * 2**20)
     assert is_gone(data_dir)
 
 

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,10 @@ log_timezone = 'UTC'
 lc_messages = 'C'
 datestyle = 'ISO, YMD'
 log_line_prefix = '%m [%p] '
+shared_buffers = {shared_mb}MB
 """
+SHARE, LEAST_MB, MOST_MB = 8, 128, 1024  # of the machine's memory for pages that readers share
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class Cluster:
             said = f"initdb failed:\n{done.stdout.strip()}"
             raise failure(said, pgdata)
         with (new / "postgresql.conf").open("a") as conf:
-            conf.write(CONF)
+            conf.write(CONF.format(shared_mb=_shared_mb()))
         new.rename(pgdata)
 
     def _check(self) -> None:
@@ -139,6 +143,14 @@ class Cluster:
             "umask": 0o077,
             **(self.account.popen_options() if self.account else {}),
         }
+
+
+def _shared_mb() -> int:
+    """An eighth of the memory of the machine, or of the container that has a limit, between LEAST_MB and MOST_MB."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no such file, or "max"
+        memory = min(memory, int(CGROUP_LIMIT.read_text()))
+    return min(max(memory // SHARE // 2**20, LEAST_MB), MOST_MB)
 
 
 def _end_with_parent() -> Callable[[], None] | None:
