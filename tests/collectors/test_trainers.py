@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,7 @@ from ett_collector.agent.pending import Pending
 from ett_collector.agent.trainers import Trainers
 from ett_collector.process import boot_id
 from ett_collector.slots import SLOT
+from tests.collectors.conftest import until
 
 if TYPE_CHECKING:
     from tests.collectors.conftest import Bench
@@ -37,6 +38,16 @@ ett.start()
 for n in range(300):
     with ett.phase("evaluation"): pass
 os.kill(os.getpid(), signal.SIGKILL)
+"""
+# Whose next file lies ready where it ends, as it does after three quarters of the first.
+RANK = """
+import glob, os, sys, time
+import ett_collector as ett
+ett.start("j", attempt="a", rank=int(sys.argv[1]), world_size=2)
+for n in range(900):
+    with ett.phase("evaluation"): pass
+while not glob.glob(f"{os.environ['ETT_SPOOL_DIR']}/trainer-{os.getpid()}-*.000002.spool"): time.sleep(0.001)
+ett.end()
 """
 
 
@@ -88,6 +99,72 @@ def test_a_killed_trainer_with_more_events_than_one_cycle_takes(
     (end,) = (event for event in events if event["type"] == "attempt_end")
     assert ("failed", 9) == (end["outcome"], end["signal"])
     assert 300 == sum(event.get("phase") == "evaluation" for event in events)
+
+
+def test_an_attempt_whose_ranks_one_cycle_does_not_read_has_one_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the last rank's, also where a look stops behind the record with which that one ends."""
+    for rank in ("0", "1"):
+        bench.spawn(sys.executable, "-c", RANK, rank).communicate(timeout=30)
+    monkeypatch.setattr(trainers_module, "EVENTS_A_CYCLE", 1000)
+    pending = Pending()
+    agent = Trainers(AgentConfig.from_args(["--spool-dir", str(bench.spool)], os.environ), {}, pending)
+    events, looks, more = [], 0, True
+    while more:
+        more = agent.visit()
+        agent.tell(agent.clock.now() + 10**10, all_windows=True)
+        events += pending.events
+        pending.clear()
+        looks += 1
+
+    (end,) = (event for event in events if event["type"] == "attempt_end")
+    assert (max(trace.newest for trace in agent.traces.values()), "completed") == (end["ts"], end["outcome"])
+    assert 1 < looks
+
+
+def test_an_attempt_without_trainers_ends_with_the_last_of_its_launchers(bench: Bench) -> None:
+    """Nobody of it records anything but its `ett-run`s, of which one is there for longer."""
+    launch = (sys.executable, "-m", "ett_collector.run", "--job", "j", "--attempt", "a", "--no-auto", "--")
+    long = bench.spawn(*launch, "cat")
+    bench.spawn(*launch, "true").communicate(timeout=30)
+    until(lambda: 2 == len(trainers_module.list_spools(str(bench.spool))))
+    pending = Pending()
+    agent = Trainers(AgentConfig.from_args(["--spool-dir", str(bench.spool)], os.environ), {}, pending)
+    for _ in range(2):
+        agent.visit()
+        agent.tell(agent.clock.now() + 10**10, all_windows=True)
+    assert {"attempt_start"} == {event["type"] for event in pending.events}
+
+    long.communicate(timeout=30)
+    agent.visit()
+    agent.tell(agent.clock.now() + 10**10, all_windows=True)
+    ends = [event for event in pending.events if event["type"] == "attempt_end"]
+    assert [max(trace.newest for trace in agent.traces.values())] == [end["ts"] for end in ends]
+
+
+def test_a_launcher_that_stays_for_hours_after_its_trainer(bench: Bench) -> None:
+    """The attempt ended with the trainer; the launcher is waited for, and its end is none of the attempt's."""
+    launch = (sys.executable, "-m", "ett_collector.run", "--job", "j", "--")
+    code = "import ett_collector as ett; ett.start(); ett.step(1); ett.end(); input()"
+    job = bench.spawn(*launch, sys.executable, "-c", code)
+    pending = Pending()
+    agent = Trainers(AgentConfig.from_args(["--spool-dir", str(bench.spool)], os.environ), {}, pending)
+
+    def ends() -> list[dict[str, Any]]:
+        agent.visit()
+        agent.tell(agent.clock.now() + 2 * trainers_module.KEEP_ATTEMPT_NS, all_windows=True)
+        return [event for event in pending.events if event["type"] == "attempt_end"]
+
+    until(ends)
+    assert 1 == len(ends())
+    assert [] == agent.alive()
+    job.communicate("over", timeout=30)
+    assert 1 == len(ends())
+    for _ in range(2):
+        agent.clear()
+        ends()
+    assert ({}, {}) == (agent.traces, agent.attempts)
 
 
 def test_what_is_open_where_reading_paused_is_not_open_now(

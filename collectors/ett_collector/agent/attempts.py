@@ -76,12 +76,12 @@ class Attempt:
         """A process of the attempt has ended (`Trace.finished`)."""
         if facts not in self.ends:
             self.ends.append(facts)
-            self.ended = False
+            if self._counts(facts):
+                self.ended = False
 
     def end(self, now: int, node: str) -> dict[str, Any] | None:
         """`attempt_end` once the last process is gone for a while (the caller knows that none is left)."""
-        # an ett-run that saw trainers start speaks for its child only, by its status
-        ends = [one for one in self.ends if not (one["launcher"] and self.trainers)]
+        ends = [one for one in self.ends if self._counts(one)]
         if self.ended or not ends or now - max(one["at"] for one in ends) < GRACE_NS:
             return None
         self.ended = True
@@ -93,6 +93,10 @@ class Attempt:
             "ts": last,
             **_how(sorted(ends, key=lambda one: (one["at"], one["rank"])), node),
         }
+
+    def _counts(self, facts: dict[str, Any]) -> bool:
+        """Whether that end is one of the attempt's: an `ett-run` that saw trainers start speaks for its child only."""
+        return not (facts["launcher"] and self.trainers)
 
     def parents_word(self, pid: int, ticks: int) -> dict[str, Any] | None:
         """When and how a process ended (at, exit_code or signal) by the word of its `ett-run`."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EVENTS_A_CYCLE = 4000
 HEADLESS_S = 3600.0  # a file whose writer was killed before its first record
 HELD_S = 10.0  # the longest that a slot is waited for whose writer may be in the middle of it
-KEEP_ATTEMPT_NS = 3_600_000_000_000  # after its end, for stragglers
+KEEP_ATTEMPT_NS = 3_600_000_000_000  # after its end and the last of its spools, for stragglers
 
 log = logging.getLogger("ett-agent")
 
@@ -235,15 +235,17 @@ class Trainers:
         return any(one.child == child and one.finished is None for one in self.traces.values())
 
     def _end_attempts(self, now: int) -> None:
-        live = {t.key for t in self.traces.values() if t.finished is None and not t.is_launcher}
+        # who has ended counts once its attempt knows how: a look may stop behind the record that says so
+        left = [trace for trace in self.traces.values() if not trace.left]
+        live = {one.key for one in left if not (one.is_launcher and self.attempts[one.key].trainers)}
+        here = {trace.key for trace in self.traces.values()}
         for key, attempt in list(self.attempts.items()):
-            if key in live or (attempt.ended and now - max(e["at"] for e in attempt.ends) < KEEP_ATTEMPT_NS):
-                continue
             if attempt.ended:
-                del self.attempts[key]
-                self._pending.changed.add(key)
+                if key not in here and now - max(e["at"] for e in attempt.ends) > KEEP_ATTEMPT_NS:
+                    del self.attempts[key]
+                    self._pending.changed.add(key)
                 continue
-            end = attempt.end(now, self.config.node)
+            end = None if key in live else attempt.end(now, self.config.node)
             if end is not None:
                 self._pending.events.append(end)
                 self._pending.changed.add(key)
