@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -106,7 +107,8 @@ def same_facts(chaos: str, quiet: str) -> None:
 
 def _difference(expected: Mapping[str, list[Any]], found: Mapping[str, list[Any]]) -> str:
     lines = []
-    for name, rows in expected.items():
-        lines += [f"{name} missing: {row}" for row in rows if row not in found[name]]
-        lines += [f"{name} too many: {row}" for row in found[name] if row not in rows]
+    for name, rows in expected.items():  # also of rows that are there, but not as often
+        wanted, there = Counter(map(repr, rows)), Counter(map(repr, found[name]))
+        lines += [f"{name} missing: {row}" for row in (wanted - there).elements()]
+        lines += [f"{name} too many: {row}" for row in (there - wanted).elements()]
     return "\n".join(lines)
