@@ -194,7 +194,7 @@ def _figures(rows: FromClause) -> dict[str, ColumnElement[Any]]:
         "headings": func.jsonb_object_agg(rows.c.heading, rows.c.wall_ns).filter(told),
         "gpu_headings": func.jsonb_object_agg(rows.c.heading, rows.c.gpu_ns).filter(told),
         "jobs": jobs_held,
-        "ett_job_weighted": cast(ratios, Float) / func.nullif(cast(jobs_held, Float), 0) * RATIO,
+        "ett_job_weighted": cast(ratios, Float) / func.nullif(cast(jobs_held, Float), 0, type_=Float) * RATIO,
         "ratios": ratios,
     }
 

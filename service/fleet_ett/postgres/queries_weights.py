@@ -104,7 +104,9 @@ def _summed(scope: Scope, by: Sequence[str], rows: Subquery, *, once: bool) -> S
         amounts = [cast(func.sum(named.c[name]), Float).label(name) for name in RATIO_OF]
         named = select(*keys, *amounts).group_by(*keys, named.c.job_id).subquery()
         keys = [named.c[name] for name in by]
-    ratio = cast(named.c.productive_wall_ns, Float) / func.nullif(cast(named.c.wall_ns, Float), 0)
+    ratio = cast(named.c.productive_wall_ns, Float) / func.nullif(
+        cast(named.c.wall_ns, Float), 0, type_=Float
+    )
     held, whole_ratio = func.count().filter(named.c.wall_ns > 0), cast(ratio * FINE, BigInteger)
     summed = select(*keys, held.label("jobs"), func.sum(whole_ratio).label("ratios"))
     return summed.group_by(*keys) if by else summed
