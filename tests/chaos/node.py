@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 
 RANKS = 2
 LOOK_S = 0.01
-# A phase between any two steps makes each a window of its own. Where windows of several steps end depends on when the
-# agent looked, and with it how the time of one that holds both old and new steps is split.
+# Windows of steps end at a phase, or where the agent happened to look. How the time of one is split that holds both old
+# and new steps depends on that, as does where its waits for input are booked (at its start). So a phase lies before the
+# first new step (`reached`: the furthest step before, or one more), and input is waited for in steps with a phase.
 TRAINER = """
 import os, pathlib, sys, time
 import ett_collector as ett
-rank, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+rank, folder, reached = int(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3])
+at = os.open(folder / f"at-{rank}", os.O_WRONLY | os.O_CREAT)
+os.pwrite(at, b"%8d" % reached, 0)
 ett.start(rank=rank, world_size=2, gpus_on_node=2)
 saved, finish = folder / "saved", folder / "finish"
 with ett.phase("checkpoint_load"):
@@ -41,12 +44,14 @@ ett.step_begin(step + 1, samples=8 * step)
 (folder / f"pid-{rank}").write_text(str(os.getpid()))
 last = None
 while last is None or step < last:
-    with ett.data_wait():
-        time.sleep(0.002)
+    if step in (reached - 1, reached) or step % 20 in (7, 8, 9):
+        with ett.data_wait():
+            time.sleep(0.002)
+        with ett.phase("evaluation", attrs={"step": step}):
+            time.sleep(0.002)
     time.sleep(0.005)
-    with ett.phase("evaluation", attrs={"step": step}):
-        time.sleep(0.002)
     step += 1
+    os.pwrite(at, b"%8d" % step, 0)
     ett.step(step, samples=8 * step)
     if step % 20 == 0:
         with ett.phase("checkpoint_save_block", step=step):
@@ -72,6 +77,7 @@ class Node:
         for one in (self.faults, self.spool, self.kept):
             one.mkdir(parents=True)
         self.attempts = 0
+        self._reached = 0  # the furthest step that any trainer was about to report
         self._disk, self._clock = disk, clock
         self._url = url
         self._launched: list[subprocess.Popen[bytes]] = []
@@ -136,8 +142,9 @@ class Node:
         for rank in range(RANKS):
             (self.folder / f"pid-{rank}").unlink(missing_ok=True)
         said = ("--job", self.name, "--attempt", f"attempt-{self.attempts}")
+        self._reached = max([self._reached, *(int(path.read_text()) for path in self.folder.glob("at-*"))])
         for rank in range(RANKS):
-            trainer = (sys.executable, "-c", TRAINER, str(rank), str(self.folder))
+            trainer = (sys.executable, "-c", TRAINER, str(rank), str(self.folder), str(self._reached))
             command = [sys.executable, "-m", "ett_collector.run", *said, "--", *trainer]
             self._launched.append(
                 subprocess.Popen(command, env=self._environ(self._clock, ETT_RANK=str(rank)))

@@ -2,7 +2,8 @@
 
 What the trainers recorded is kept. Afterwards agents of the same nodes read it once more, quietly, and send it to a
 service with a database of its own. Every heading of every attempt must be the same to the nanosecond, and of each
-agent's life every event is in the database, once.
+agent's life every event is in the database, once. Only where a window of steps ends may differ: that is when an agent
+looked.
 
 `make soak` goes on for longer; ETT_TEST_SEED=... repeats a choice of faults.
 """
