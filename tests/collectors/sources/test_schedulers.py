@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ett_collector.agent.sources.contexts import Contexts
 from ett_collector.agent.sources.environ import parse_environ
 from ett_collector.agent.sources.kubernetes import parse_context as parse_pod_context
 from ett_collector.agent.sources.kubernetes import parse_pod
 from ett_collector.agent.sources.slurm import parse_context, parse_job
+from ett_collector.agent.sources.source import Subject, Surroundings
 from tests.collectors.conftest import until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.collectors.conftest import Bench
 
 UID = "a8697f49-441d-4d4f-90d2-6d8e1fa3bbe7"
@@ -68,6 +72,32 @@ def test_labels_of_slurm() -> None:
     assert {"slurm.job_id": "8812", "slurm.partition": "h100"} == parse_context(environ)
     assert {} == parse_context({"SLURM_JOB_PARTITION": "h100"})
     assert {} == parse_context({"SLURM_JOB_ID": "--help"})
+
+
+def test_an_attempt_is_told_once_by_the_first_of_its_trainers_that_knows(tmp_path: Path) -> None:
+    """Each trainer is looked into once, and not before its pid is known; who is gone is forgotten."""
+    looked: list[int] = []
+
+    def labels_of(pid: int, environ: object) -> dict[str, str]:
+        looked.append(pid)
+        assert {"RANK": str(pid)} == environ
+        return {} if pid == 1 else {"told.by": str(pid)}
+
+    for pid in (1, 2, 3, 4):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "environ").write_bytes(b"RANK=%d\0" % pid)
+    around = Surroundings(procfs=str(tmp_path))
+    contexts = Contexts(around, labels_of)
+    here = tuple(Subject(f"t{pid}", "j", "a", pid, pid) for pid in (1, 2, 3))
+    around.subjects = (*here, Subject("t4", "j", "b", 0, None))
+    assert [("j", "a", {"told.by": "2"})] == [tuple(context) for context, _ in contexts.look()]
+    around.subjects = (*here, Subject("t4", "j", "b", 0, 4))
+    assert [("j", "b", {"told.by": "4"})] == [tuple(context) for context, _ in contexts.look()]
+    assert [1, 2, 3, 4] == looked
+    around.subjects = ()
+    assert [] == contexts.look()
+    around.subjects = here[1:2]
+    assert [("j", "a", {"told.by": "2"})] == [tuple(context) for context, _ in contexts.look()]
 
 
 def test_slurm_says_how_it_ended(bench: Bench) -> None:

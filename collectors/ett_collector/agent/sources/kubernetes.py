@@ -6,13 +6,13 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ett_collector.agent.sources.environ import read_environ
-from ett_collector.agent.sources.source import Context, Missing, Read
+from ett_collector.agent.sources.contexts import Contexts
+from ett_collector.agent.sources.source import Missing, Read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ett_collector.agent.sources.source import Finding, Surroundings
+    from ett_collector.agent.sources.source import Surroundings
 
 NAMESPACE = "var/run/secrets/kubernetes.io/serviceaccount/namespace"
 # by the downward API, under the names that Kubernetes' own examples use
@@ -55,9 +55,8 @@ class Kubernetes:
     """Looks into each new trainer once."""
 
     def __init__(self, around: Surroundings, _cursor: dict[str, Any] | None) -> None:
-        self._around = around
-        self._seen: set[str] = set()
-        self._told: set[tuple[str, str]] = set()
+        self._procfs = around.procfs
+        self._contexts = Contexts(around, self._labels_of)
 
     def open(self) -> None:
         """Raises `Missing` where no kubelet runs the agent or anything beside it."""
@@ -68,26 +67,13 @@ class Kubernetes:
 
     def read(self) -> Read:
         """Contexts of new attempts."""
-        subjects = self._around.subjects
-        findings: list[Finding] = []
-        for one in subjects:
-            if one.name in self._seen or one.pid is None:
-                continue
-            self._seen.add(one.name)
-            labels = self._look(one.pid)
-            if labels and (one.job, one.attempt) not in self._told:
-                self._told.add((one.job, one.attempt))
-                findings.append(Context(one.job, one.attempt, labels))
-        self._seen &= {one.name for one in subjects}
-        self._told &= {(one.job, one.attempt) for one in subjects}
-        return Read(findings)
+        return Read([context for context, _ in self._contexts.look()])
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _look(self, pid: int) -> dict[str, str]:
-        environ = read_environ(self._around.procfs, pid)
-        place = os.path.join(self._around.procfs, str(pid))
+    def _labels_of(self, pid: int, environ: Mapping[str, str]) -> dict[str, str]:
+        place = os.path.join(self._procfs, str(pid))
         cgroup = _first_line(os.path.join(place, "cgroup"))
         return parse_context(environ, cgroup, _first_line(os.path.join(place, "root", NAMESPACE)))
 

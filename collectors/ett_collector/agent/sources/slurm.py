@@ -14,8 +14,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ett_collector.agent.sources.environ import read_environ
-from ett_collector.agent.sources.source import Context, Missing, Read, Verdict
+from ett_collector.agent.sources.contexts import Contexts
+from ett_collector.agent.sources.source import Missing, Read, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +86,7 @@ class Slurm:
 
     def __init__(self, around: Surroundings, _cursor: dict[str, Any] | None) -> None:
         self._around = around
-        self._seen: set[str] = set()
+        self._contexts = Contexts(around, lambda _pid, environ: parse_context(environ))
         self._known: dict[tuple[str, str], Allocation] = {}
         self._scontrol: str | None = None
 
@@ -101,20 +101,12 @@ class Slurm:
 
     def read(self) -> Read:
         """Contexts of new attempts, verdicts on old ones."""
-        subjects = self._around.subjects
         findings: list[Finding] = []
-        for one in subjects:
-            if one.name in self._seen or one.pid is None:
-                continue
-            self._seen.add(one.name)
-            environ = read_environ(self._around.procfs, one.pid)
-            labels = parse_context(environ)
-            key = (one.job, one.attempt)
-            if labels and key not in self._known:
-                findings.append(Context(one.job, one.attempt, labels))
-                self._begin(Allocation(*key, labels["slurm.job_id"], environ.get("SLURM_NODEID", "0") == "0"))
-        self._seen &= {one.name for one in subjects}
-        live = {(one.job, one.attempt) for one in subjects}
+        for context, environ in self._contexts.look():
+            findings.append(context)
+            number, is_first = context.labels["slurm.job_id"], environ.get("SLURM_NODEID", "0") == "0"
+            self._begin(Allocation(context.job, context.attempt, number, is_first))
+        live = {(one.job, one.attempt) for one in self._around.subjects}
         for key, allocation in list(self._known.items()):
             if key not in live:
                 findings += self._ended(key, allocation)
