@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fleet_ett import worker
 from fleet_ett.errors import EttError
 from fleet_ett.worker import book_due_jobs, rebuild
 from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed
@@ -72,6 +75,36 @@ def test_a_job_that_could_not_be_booked_recovers(store: PostgresStore, engine: E
     rebuild(engine, POLICY, as_of=NOW + HOUR)
     assert [(None,)] == rows("SELECT error FROM jobs")
     check(rows, "j", said(agent, now=NOW + HOUR))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "took_s", "pause_s"),
+    [(1, 4, 8), (2, 4, 10), (4, 4, 5), (1, 0, 1), (2, 0, 1), (1, 600, 30), (2, 600, 30)],
+)
+def test_what_took_long_is_booked_less_often(
+    store: PostgresStore,
+    engine: Engine,
+    rows: Rows,
+    monkeypatch: pytest.MonkeyPatch,
+    jobs: int,
+    took_s: int,
+    pause_s: int,
+) -> None:
+    """A job that waits alone may take half of a worker's time; a fifth where others wait, by its part of the cost.
+
+    None is booked more often than each second, and none has to wait for more than half a minute.
+    """
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic_ns=count(0, took_s * S).__next__))
+    agent = Agent()
+    for number in range(jobs):
+        crashed_and_resumed(agent, f"j{number}", LONG_AGO)
+    agent.hand_in(store)
+    assert jobs == book_due_jobs(engine, POLICY, clock=lambda: NOW)
+    assert [(NOW + pause_s * S,)] == rows("SELECT DISTINCT not_before_ns FROM jobs")
+    late = {"attempt": "a1", "step": 1, "ts": LONG_AGO + 900 * S, "kind": "save"}
+    agent.hand_in(store, [agent.say("checkpoint", job=f"j{number}", **late) for number in range(jobs)])
+    assert 0 == book_due_jobs(engine, POLICY, clock=lambda: NOW + pause_s * S - 1)
+    assert jobs == book_due_jobs(engine, POLICY, clock=lambda: NOW + pause_s * S)
 
 
 def test_a_live_job_is_due_again_soon(store: PostgresStore, engine: Engine, rows: Rows) -> None:
