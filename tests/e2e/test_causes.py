@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleet_ett.core.ledger import attribute
 from tests.collectors.conftest import Bench, bench, receiver, until
-from tests.collectors.sources.test_cgroup import GROW, TRAINER, group
+from tests.collectors.sources.test_cgroup import GROW, TRAINER, group, watched
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,12 +23,11 @@ def cause(bench: Bench) -> tuple[str, str, int | None]:
 def test_out_of_memory(bench: Bench, group: Path) -> None:
     """SIGKILL, and the kernel says why."""
     trainer = bench.trainer(TRAINER.format(procs=str(group / "cgroup.procs"), then=GROW))
-    agent = bench.agent()
+    agent = watched(bench, group)
     assert trainer.stdin
-    until(lambda: [e for e in bench.receiver.of("heartbeat") if e.body["jobs"]])
     trainer.stdin.write("\n")
     trainer.stdin.flush()
-    until(lambda: bench.receiver.of("attempt_end"))
+    until(lambda: bench.receiver.of("attempt_end") and bench.receiver.of("fault"))
     bench.stop(agent)
     assert ("host_oom", "user", 5) == cause(bench)
 

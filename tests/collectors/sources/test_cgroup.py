@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import re
+import urllib.request
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from ett_collector.agent.sources.source import Fault, Subject, Surroundings
 from tests.collectors.conftest import until
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
     from tests.collectors.conftest import Bench
@@ -37,9 +40,12 @@ say(str(done.returncode)); wait()
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A memory cgroup with little memory; skips where none can be made."""
+    """A memory cgroup with little memory; skips where none can be made.
+
+    Its name is new: a new agent looks a quarter of an hour back in the kernel's log.
+    """
     root = Path("/sys/fs/cgroup")
-    folder = (root / "memory" if (root / "memory").is_dir() else root) / f"ett-test-{os.getpid()}"
+    folder = (root / "memory" if (root / "memory").is_dir() else root) / f"ett-test-{uuid.uuid4()}"
     limit = "memory.limit_in_bytes" if (root / "memory").is_dir() else "memory.max"
     try:
         folder.mkdir()
@@ -53,17 +59,51 @@ def group() -> Iterator[Path]:
     folder.rmdir()
 
 
+class Watcher:
+    """An agent with short times, and what it says of itself."""
+
+    def __init__(self, bench: Bench, *options: str) -> None:
+        self.process = bench.agent("--metrics", "127.0.0.1:0", *options)
+        assert self.process.stderr
+        told = (re.search(r"metrics on (\S+) port (\d+)", line) for line in self.process.stderr)
+        self._url = "http://{}:{}/metrics".format(*next(one for one in told if one is not None).groups())
+
+    def value(self, name: str, source: str) -> float:
+        """Of its page, about a source."""
+        with urllib.request.urlopen(self._url, timeout=10) as page:
+            (found,) = re.findall(rf'^{name}{{source="{source}"}} (\S+)$', page.read().decode(), re.MULTILINE)
+        return float(found)
+
+    def is_up(self, source: str) -> bool:
+        return self.value("ett_agent_source_up", source) == 1
+
+    def counts(self, group: Path) -> bool:
+        """Whether it looks at how many are killed in a cgroup."""
+        fds = Path(f"/proc/{self.process.pid}/fd")
+        with contextlib.suppress(OSError):  # one that was closed meanwhile
+            return any(fd.readlink().parent == group for fd in fds.iterdir())
+        return False
+
+
+def watched(bench: Bench, group: Path, sources: str = "all") -> subprocess.Popen[str]:
+    """An agent that knows the trainer, looks at its cgroup and reads the kernel's log: whom it kills is told once."""
+    agent = Watcher(bench, "--sources", sources)
+    until(lambda: [e for e in bench.receiver.of("heartbeat") if e.body["jobs"]])
+    until(lambda: agent.counts(group))
+    until(lambda: sources != "all" or agent.is_up("kernel_log"))
+    return agent.process
+
+
 @pytest.mark.parametrize(("sources", "within"), [("all", CONTAINER), ("cgroup", ()), ("cgroup", CONTAINER)])
 def test_trainer_that_the_oom_killer_takes(
     bench: Bench, group: Path, sources: str, within: tuple[str, ...]
 ) -> None:
     """More than a bare SIGKILL: a fault of its attempt says that memory was out, once, by either source."""
     trainer = bench.trainer(TRAINER.format(procs=str(group / "cgroup.procs"), then=GROW), *within)
-    agent = bench.agent("--sources", sources)
     assert trainer.stdout
     assert trainer.stdin
     trainer.stdout.readline()
-    until(lambda: len([e for e in bench.receiver.of("heartbeat") if e.body["jobs"]]) > 2)
+    agent = watched(bench, group, sources)
     trainer.stdin.write("\n")
     trainer.stdin.flush()
     until(lambda: bench.receiver.of("attempt_end") and bench.receiver.of("fault"))
@@ -79,11 +119,10 @@ def test_trainer_that_the_oom_killer_takes(
 def test_child_that_the_oom_killer_takes(bench: Bench, group: Path, sources: str) -> None:
     """A trainer that survives it: the fault is told of the node, and explains the attempt only if that ends soon."""
     trainer = bench.trainer(TRAINER.format(procs=str(group / "cgroup.procs"), then=CHILD))
-    agent = bench.agent("--sources", sources)
     assert trainer.stdout
     assert trainer.stdin
     trainer.stdout.readline()
-    until(lambda: len([e for e in bench.receiver.of("heartbeat") if e.body["jobs"]]) > 2)
+    agent = watched(bench, group, sources)
     trainer.stdin.write("\n")
     trainer.stdin.flush()
     assert "-9" == trainer.stdout.readline().strip()
@@ -97,12 +136,15 @@ def test_child_that_the_oom_killer_takes(bench: Bench, group: Path, sources: str
 
 def test_kill_in_the_cgroup_of_others(bench: Bench, group: Path) -> None:
     """It says nothing about who records here."""
-    agent = bench.agent()
+    agent = Watcher(bench)
     bench.trainer("import ett_collector as ett\nett.start('j', attempt='a')\nsay('up'); wait()")
+    until(lambda: [e for e in bench.receiver.of("heartbeat") if e.body["jobs"]])
+    until(lambda: agent.is_up("kernel_log"))
+    before = agent.value("ett_agent_source_findings_total", "kernel_log")
     other = bench.trainer(f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n{GROW}")
     other.wait(timeout=30)
-    until(lambda: len([e for e in bench.receiver.of("heartbeat") if e.body["jobs"]]) > 3)
-    bench.stop(agent)
+    until(lambda: agent.value("ett_agent_source_findings_total", "kernel_log") > before)
+    bench.stop(agent.process)
 
     assert -9 == other.returncode
     assert [] == bench.receiver.of("fault")
