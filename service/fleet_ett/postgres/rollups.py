@@ -78,6 +78,8 @@ _SLICES = "CROSS JOIN LATERAL (VALUES ('', ''), {}) AS s (slice, name)".format(
     ", ".join(f"('{name}', d.{name})" for name in NAMES)
 )
 
+_SLICE_NAMES = ", ".join(f"'{name}'" for name in ("", *NAMES))
+
 _WAITS = text("SELECT EXISTS (SELECT FROM ledger_deltas) OR EXISTS (SELECT FROM counter_deltas)")
 _COLUMNS = text(
     "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped"
@@ -228,12 +230,21 @@ def _add(one: _Rollup, source: str) -> str:
 
 
 def _prune(one: _Rollup, source: str) -> str:
-    """Drop what is 0 now. No amount is negative or without wall time, so nothing is left where that is 0."""
-    narrow = [key for key in one.keys if key in ("job_id", "hour_ns", "day_ns")]
-    return (
-        f"DELETE FROM {one.table.name} WHERE wall_ns = 0 AND ({', '.join(narrow)}) IN"  # noqa: S608
-        f" (SELECT {', '.join(one.keys[key] for key in narrow)} FROM {source} d WHERE d.wall_ns < 0)"
-    )
+    """Drop what is 0 now. No amount is negative or without wall time, so nothing is left where that is 0.
+
+    Looked for through the primary key: of the jobs that changed, or in the periods that did.
+    """
+    period = next((name for name in ("hour_ns", "day_ns") if name in one.keys), "")
+    if "job_id" in one.keys:
+        narrow = [name for name in ("job_id", period) if name]
+        taken = f"SELECT {', '.join(one.keys[name] for name in narrow)} FROM {source} d WHERE d.wall_ns < 0"  # noqa: S608
+        where = f"({', '.join(narrow)}) IN ({taken})"
+    else:
+        taken = f"SELECT DISTINCT {one.keys[period]} FROM {source} d WHERE d.wall_ns < 0"  # noqa: S608
+        where = f"{period} = ANY (ARRAY({taken}))"
+        if "slice" in one.keys:
+            where += f" AND slice IN ({_SLICE_NAMES})"
+    return f"DELETE FROM {one.table.name} WHERE wall_ns = 0 AND {where}"  # noqa: S608 - our own names
 
 
 def _difference(one: _Rollup) -> str:
