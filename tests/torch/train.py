@@ -25,7 +25,7 @@ from torch import nn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-STEPS, SAVE_EVERY, KILL_AFTER = 60, 20, 47
+STEPS, SAVE_EVERY, KILL_AFTER = 65, 20, 47  # no save after the last step
 BATCH, TABLES, ROWS, WIDTH, DENSE = 256, 4, 1000, 16, 13
 SEED = 7
 
@@ -66,7 +66,8 @@ class Measured:
         start, mono = time.time_ns(), time.monotonic_ns()
         with ett.phase(name, **fields):
             yield
-        self.write(phase=name, start=start, length=time.monotonic_ns() - mono)
+            leaving = time.monotonic_ns()
+        self.write(phase=name, start=start, length=time.monotonic_ns() - mono, leaving=leaving)
 
 
 def main() -> None:
@@ -84,13 +85,15 @@ def main() -> None:
     step = load(folder, model, measured)
     compiled = compile_model(model, measured)
     ett.step_begin(step + 1, samples=consumed(step))
+    measured.write(begun=time.monotonic_ns())
     while step < STEPS:
         step += 1
         with ett.data_wait():
             dense, sparse, clicked = batch_of(rank, step)
         loss = train_step(compiled, optimizer, dense, sparse, clicked)
+        before = time.monotonic_ns()
         ett.step(step, samples=consumed(step))
-        measured.write(step=step, end=time.time_ns(), loss=loss)
+        measured.write(step=step, marked=(before, time.monotonic_ns()), loss=loss)
         if step % SAVE_EVERY == 0:
             save(folder, model, step, measured)
         once = folder / "killed"
