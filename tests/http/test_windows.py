@@ -248,7 +248,8 @@ def test_filters_choose_the_same_segments(
 
 @pytest.mark.parametrize("by", ["cluster", "cluster,team", "job", "day", "week"])
 @pytest.mark.parametrize(
-    "filters", [{"component": "compiler"}, {"phase": "own_m1"}, {"cause": "user_code_exception", "team": "ads"}]
+    "filters",
+    [{"component": "compiler"}, {"phase": "own_m1"}, {"cause": "user_code_exception", "team": "ads"}],
 )
 def test_filters_by_what_happened_choose_jobs(
     service: Service, segments: list[Segment], by: str, filters: dict[str, str]
