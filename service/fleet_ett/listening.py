@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from fleet_ett.errors import Invalid
+from fleet_ett.garbage import Tidied
 from fleet_ett.http.patience import PatientProtocol
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def answer(
 ) -> None:
     """Answer requests until SIGTERM or SIGINT; `started` is called once that begins."""
     config = uvicorn.Config(
-        app,
+        Tidied(app),
         http=PatientProtocol,
         log_config=None,
         access_log=settings.log_level == "debug",
