@@ -39,6 +39,7 @@ from fleet_ett.postgres.queries_sums import (
     lives_of,
     pieces_of,
 )
+from fleet_ett.postgres.queries_weights import WEIGHTS
 from fleet_ett.postgres.queries_weights import weights as weights_of
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import incidents, jobs, owners
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
 DIRECT = ("direct_ns", "direct_gpu_ns", "direct_settled_ns", "direct_settled_gpu_ns")
 INDUCED = ("induced_ns", "induced_gpu_ns", "incidents")
-WEIGHTS = ("jobs", "ratios")
 COST = ("stall_ns", "gap_ns", "restart_ns", "replay_ns")
 
 

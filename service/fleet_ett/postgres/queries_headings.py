@@ -35,16 +35,19 @@ def sums_by_heading(scopes: Sequence[Signed], by: Sequence[str], pieces: Pieces)
 
     What of other headings than productive is settled may stand in a row without a heading.
     """
-    parts = []
-    for sign, scope in scopes:
-        for part in _parts(scope, by, pieces):
-            rows = part.subquery()
-            amounts = [(rows.c[name] * sign).label(name) if sign != 1 else rows.c[name] for name in AMOUNTS]
-            parts.append(select(*(rows.c[name] for name in (*by, "heading")), *amounts))
+    parts = [signed(part, sign, AMOUNTS) for sign, scope in scopes for part in _parts(scope, by, pieces)]
     rows = union_all(*parts).subquery("rows")
     keys = [rows.c[name] for name in (*by, "heading")]
     summed = select(*keys, *(total(rows.c[name]).label(name) for name in AMOUNTS)).group_by(*keys)
     return summed.having(rows.c.heading.is_(None) | (func.sum(rows.c.wall_ns) > 0)).subquery("by_heading")
+
+
+def signed(part: Select[Any], sign: int, amounts: Sequence[str]) -> Select[Any]:
+    """The rows of a scope, their amounts taken away where its sign says so."""
+    if sign == 1:
+        return part
+    rows = part.subquery()
+    return select(*((-one).label(one.name) if one.name in amounts else one for one in rows.c))
 
 
 def _parts(scope: Scope, by: Sequence[str], pieces: Pieces) -> list[Select[Any]]:

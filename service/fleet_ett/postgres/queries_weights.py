@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 
 from fleet_ett.postgres.queries_booked import TIMES, job_passes, period
+from fleet_ett.postgres.queries_headings import signed
 from fleet_ett.postgres.queries_sums import Source, job_sums, lives_of
 from fleet_ett.postgres.queries_windows import between
 from fleet_ett.postgres.tables import (
@@ -50,20 +51,13 @@ if TYPE_CHECKING:
     from fleet_ett.reads import Scope
 
 FINE = 1 / RATIO  # as in `weights.py`
+WEIGHTS = ("jobs", "ratios")
 RATIO_OF = ("wall_ns", "productive_wall_ns")
 
 
 def weights(scopes: Sequence[Signed], by: Sequence[str], pieces: Pieces) -> Subquery:
     """`jobs` and `ratios`, the sum of their ratios (units of 2^-60), by group; several rows may be of one group."""
-    parts = []
-    for sign, scope in scopes:
-        for part in _parts(scope, by, pieces):
-            rows = part.subquery()
-            counted = [
-                (rows.c[name] * sign).label(name) if sign != 1 else rows.c[name]
-                for name in ("jobs", "ratios")
-            ]
-            parts.append(select(*(rows.c[name] for name in by), *counted))
+    parts = [signed(part, sign, WEIGHTS) for sign, scope in scopes for part in _parts(scope, by, pieces)]
     return union_all(*parts).subquery("weights")
 
 
