@@ -91,7 +91,7 @@ def _that_booked(filters: Filters, window: Window, names: tuple[str, ...], *, on
     """The ids of jobs with such a cell in an hour that the window touches."""
     low = None if window.start is None else window.start // HOUR_NS * HOUR_NS
     high = None if window.end is None else -(-window.end // HOUR_NS) * HOUR_NS
-    pieces, lives = Pieces.of(Window(low, high)), Lives.of(window)
+    pieces, lives = Pieces.of(Window(low, high), prefix="booked_"), Lives.of(window)
 
     def booked(table: Table) -> Select[Any]:
         lost = [table.c.heading != "productive"] if only_lost else []

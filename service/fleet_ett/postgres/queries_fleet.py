@@ -31,6 +31,7 @@ from fleet_ett.postgres.queries_booked import (
 )
 from fleet_ett.postgres.queries_chosen import by_names, choose, only
 from fleet_ett.postgres.queries_headings import sums_by_heading
+from fleet_ett.postgres.queries_kept import statement
 from fleet_ett.postgres.queries_pages import of_page
 from fleet_ett.postgres.queries_sums import (
     Source,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause, Subquery
 
+    from fleet_ett.postgres.queries_chosen import Jobs
     from fleet_ett.postgres.queries_headings import Signed
     from fleet_ett.reads import Row, Scope
 
@@ -71,8 +73,20 @@ def sum_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> li
 
 
 def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
+    chosen = choose(conn, scope, lives_of(scope, by))
+    if chosen is None:
+        query, values = statement(_ett, scope, by, page)
+        return exact_rows(conn, query, values, key=by)
+    return exact_rows(conn, _ett_of(_signed(scope, by, *chosen), by, page), key=by)
+
+
+def _ett(scope: Scope, by: Sequence[str], page: Page) -> Select[Any]:
+    return _ett_of([(1, scope)], by, page)
+
+
+def _ett_of(scopes: Sequence[Signed], by: Sequence[str], page: Page) -> Select[Any]:
     """Rows by heading and rows of weights as one table, grouped once: joined groups are planned for as too few."""
-    pieces, scopes = pieces_of(scope, by), _scopes(conn, scope, by)
+    pieces = pieces_of(scopes[0][1], by)
     booked, weights = sums_by_heading(scopes, by, pieces), weights_of(scopes, by, pieces)
     no_weights = [cast(null(), Numeric).label(name) for name in WEIGHTS]
     no_cells = [cast(null(), Text).label("heading"), *(cast(null(), Numeric).label(name) for name in AMOUNTS)]
@@ -81,7 +95,7 @@ def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) 
         select(*(weights.c[name] for name in by), *no_cells, *(weights.c[name] for name in WEIGHTS)),
     ).subquery("rows")
     keys = [rows.c[name] for name in by]
-    query = (
+    return (
         select(*keys, *(column.label(name) for name, column in _figures(rows).items()))
         .where(*after_key(keys, page.after))
         .group_by(*keys)
@@ -89,15 +103,10 @@ def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) 
         .order_by(*keys)
         .limit(page.limit)
     )
-    return exact_rows(conn, query, key=by)
 
 
-def _scopes(conn: Connection, scope: Scope, by: Sequence[str]) -> list[Signed]:
-    """The scope with its jobs chosen; or all jobs but the others, where those are fewer and the fleet is summed up."""
-    chosen = choose(conn, scope, lives_of(scope, by))
-    if chosen is None:
-        return [(1, scope)]
-    meant, others = chosen
+def _signed(scope: Scope, by: Sequence[str], meant: Jobs, others: Jobs) -> list[Signed]:
+    """The jobs that are meant; or all jobs but the others, where those are fewer and the fleet is summed up."""
     rest = by_names(scope)
     source = Source.of(rest, by)
     if others.size < meant.size and not source.of_single_jobs and len(source.names) <= 1:
@@ -107,6 +116,11 @@ def _scopes(conn: Connection, scope: Scope, by: Sequence[str]) -> list[Signed]:
 
 def sum_held(conn: Connection, scope: Scope, by: Sequence[str]) -> list[Row]:
     """What was held and what of it was productive (GPU-ns) in groups of `by`; without `by` always one row."""
+    query, values = statement(_held, scope, by)
+    return exact_rows(conn, query, values)
+
+
+def _held(scope: Scope, by: Sequence[str]) -> Select[Any]:
     source = Source.of(scope, by)
     by_job = source.of_single_jobs or len(source.names) > 1
     rows = job_sums(pieces_of(scope, by), lives_of(scope, by)) if by_job else cells(scope, by)
@@ -118,7 +132,7 @@ def sum_held(conn: Connection, scope: Scope, by: Sequence[str]) -> list[Row]:
     if by_job:
         passing = job_passes(scope.filters, scope.window)
         query = query.join_from(rows, jobs, jobs.c.job_id == rows.c.job_id).where(*passing)
-    return exact_rows(conn, query.group_by(*keys) if by else query)
+    return query.group_by(*keys) if by else query
 
 
 def sum_lost_time(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
@@ -131,23 +145,24 @@ def sum_lost_time(conn: Connection, scope: Scope, by: Sequence[str], page: Page)
 
 
 def _page_of_losses(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
-    sums = _losses(scope, by)
-    if sums is None:
+    if not (_shows_direct(scope, by) or _shows_induced(scope, by)):
         return []
+    query, values = statement(_lost, scope, by, page)
+    return exact_rows(conn, query, values, key=by)
+
+
+def _lost(scope: Scope, by: Sequence[str], page: Page) -> Select[Any]:
+    sums = _losses(scope, by)
     keys = [sums.c[name] for name in by]
-    query = select(sums).where(*after_key(keys, page.after)).order_by(*keys).limit(page.limit)
-    return exact_rows(conn, query, key=by)
+    return select(sums).where(*after_key(keys, page.after)).order_by(*keys).limit(page.limit)
 
 
 def list_worst_jobs(conn: Connection, scope: Scope, most: int) -> list[Row]:
     """The jobs that lost most, by whichever of the two views is larger; what else they lost is asked of these alone."""
-    sums = _losses(scope, ("job_id",))
-    if sums is None:
+    if not (_shows_direct(scope, ("job",)) or _shows_induced(scope, ("job",))):
         return []
-    amount = func.greatest(sums.c.direct_gpu_ns, sums.c.induced_gpu_ns).label("amount")
-    worst = select(sums.c.job_id, amount).order_by(amount.desc(), sums.c.job_id).limit(most).subquery("worst")
-    named = select(jobs.c.job).join_from(worst, jobs, jobs.c.job_id == worst.c.job_id)
-    names = conn.scalars(named.order_by(worst.c.amount.desc(), jobs.c.job)).all()
+    query, values = statement(_worst, scope, ("job_id",), most)
+    names = [str(name) for name in conn.scalars(query, values)]
     if not names:
         return []
     own = replace(scope, filters=replace(scope.filters, job=tuple(names)))
@@ -155,14 +170,21 @@ def list_worst_jobs(conn: Connection, scope: Scope, most: int) -> list[Row]:
     return [rows[name] | _unknown_to(scope, ("job",)) for name in names]
 
 
-def _losses(scope: Scope, by: Sequence[str]) -> Subquery | None:
+def _worst(scope: Scope, by: Sequence[str], most: int) -> Select[Any]:
+    sums = _losses(scope, by)
+    amount = func.greatest(sums.c.direct_gpu_ns, sums.c.induced_gpu_ns).label("amount")
+    worst = select(sums.c.job_id, amount).order_by(amount.desc(), sums.c.job_id).limit(most).subquery("worst")
+    named = select(jobs.c.job).join_from(worst, jobs, jobs.c.job_id == worst.c.job_id)
+    return named.order_by(worst.c.amount.desc(), jobs.c.job)
+
+
+def _losses(scope: Scope, by: Sequence[str]) -> Subquery:
+    """Of at least one of the two views."""
     parts = []
     if _shows_direct(scope, by):
         parts.append(_direct(scope, by))
     if _shows_induced(scope, by):
         parts.append(_induced(scope, by))
-    if not parts:
-        return None
     losses = union_all(*parts).subquery("losses")
     keys = [losses.c[name] for name in by]
     sums = [total(losses.c[name]).label(name) for name in (*DIRECT, *INDUCED)]

@@ -12,27 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
+    BindParameter,
     ColumnElement,
     Select,
     and_,
+    bindparam,
     case,
     false,
     func,
-    literal,
     or_,
     select,
     true,
 )
 
 from fleet_ett.postgres.tables import job_hours, jobs, ledger_deltas, segments
-from fleet_ett.reads import DAY_NS, HOUR_NS
+from fleet_ett.reads import DAY_NS, HOUR_NS, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sqlalchemy import CTE, FromClause
-
-    from fleet_ett.reads import Window
 
     Chosen = Sequence[Callable[[ColumnElement[int]], ColumnElement[bool]]]
 
@@ -40,19 +39,67 @@ LONG_NS = 3 * DAY_NS  # of shorter windows most jobs stick out
 MOST_LISTED = 400  # periods that are named one by one, so that an index is used to the end of its key
 
 
+class Moment(int):
+    """Ns that a statement knows by a name: it may be asked again with others (`queries_kept.py`)."""
+
+    name: str
+
+    @classmethod
+    def of(cls, name: str, value: int | None) -> Moment | None:
+        """None stays None."""
+        if value is None:
+            return None
+        out = cls(value)
+        out.name = name
+        return out
+
+    def __clause_element__(self) -> BindParameter[int]:
+        return bindparam(self.name, int(self), BigInteger)
+
+
+def named(window: Window) -> Window:
+    """The window with bounds that have names."""
+    return Window(Moment.of("start", window.start), Moment.of("end", window.end))
+
+
+def values_of(window: Window, pieces: Pieces) -> dict[str, object]:
+    """What a statement is told of a window whose bounds have names, and of its pieces."""
+    bounds = (one for one in (window.start, window.end) if isinstance(one, Moment))
+    return pieces.values() | {one.name: int(one) for one in bounds}
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """[low, high) in ns at full periods of `step` ns; None is unbounded."""
 
-    low: int | None
-    high: int | None
+    low: Moment | None
+    high: Moment | None
     step: int
+
+    @classmethod
+    def of(cls, name: str, low: int | None, high: int | None, step: int) -> Span:
+        """`name`: what a statement calls it."""
+        return cls(Moment.of(f"{name}_low", low), Moment.of(f"{name}_high", high), step)
+
+    @property
+    def periods(self) -> list[int] | None:
+        """The starts of all its periods, where they are few."""
+        if self.low is None or self.high is None or self.high - self.low > MOST_LISTED * self.step:
+            return None
+        return list(range(self.low, self.high, self.step))
 
     def holds(self, period: ColumnElement[int]) -> list[ColumnElement[bool]]:
         """Whether a period, given by its start, lies in it."""
-        if self.low is not None and self.high is not None and self.high - self.low <= MOST_LISTED * self.step:
-            return [period.in_(range(self.low, self.high, self.step))]
-        return between(period, self.low, self.high)
+        if self.periods is None or self.low is None:
+            return between(period, self.low, self.high)
+        return [period.in_(bindparam(f"{self.low.name}_all", self.periods, BigInteger, expanding=True))]
+
+    def values(self) -> dict[str, object]:
+        """What a statement is told of it."""
+        out: dict[str, object] = {one.name: int(one) for one in (self.low, self.high) if one is not None}
+        if self.periods is not None and self.low is not None:
+            out[f"{self.low.name}_all"] = self.periods
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +156,22 @@ class Lives:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What a window consists of. `edges` are rows of segments, within an hour each."""
+    """What a window consists of. `bounds`: of its edges, which lie within an hour each."""
 
     days: tuple[Span, ...]
     hours: tuple[Span, ...]
-    edges: tuple[CTE, ...]
+    bounds: tuple[tuple[int, int], ...]
+    chosen: Chosen = ()
 
     @classmethod
-    def of(cls, window: Window, *, by_hour: bool = False, chosen: Chosen = ()) -> Pieces:
-        """The pieces of a window; `by_hour`: hours instead of days; `chosen`: of which jobs the edges are."""
+    def of(cls, window: Window, *, by_hour: bool = False, chosen: Chosen = (), prefix: str = "") -> Pieces:
+        """The pieces of a window; `by_hour`: hours instead of days; `chosen`: of which jobs the edges are.
+
+        `prefix`: of names, where a statement has the pieces of two windows; the edges are of one.
+        """
         start, end = window.start, window.end
         if start is not None and end is not None and (start >= end or start // HOUR_NS == end // HOUR_NS):
-            return cls((), (), _edges([(start, end)] if start < end else [], chosen))
+            return cls((), (), ((start, end),) if start < end else (), chosen)
         low = None if start is None else -(-start // HOUR_NS) * HOUR_NS
         high = None if end is None else end // HOUR_NS * HOUR_NS
         edges = [(start, low)] if start is not None and low is not None and start < low else []
@@ -130,12 +181,26 @@ class Pieces:
         last = None if high is None else high // DAY_NS * DAY_NS
         if by_hour or (first is not None and last is not None and first >= last):
             empty = low is not None and low == high
-            return cls((), () if empty else (Span(low, high, HOUR_NS),), _edges(edges, chosen))
-        around = [(low, first)] if low != first else []
+            whole = Span.of(f"{prefix}hours", low, high, HOUR_NS)
+            return cls((), () if empty else (whole,), tuple(edges), chosen)
+        around = [("before", low, first)] if low != first else []
         if high != last:
-            around.append((last, high))
-        hours = tuple(Span(one, other, HOUR_NS) for one, other in around)
-        return cls((Span(first, last, DAY_NS),), hours, _edges(edges, chosen))
+            around.append(("after", last, high))
+        hours = tuple(Span.of(f"{prefix}{name}", one, other, HOUR_NS) for name, one, other in around)
+        return cls((Span.of(f"{prefix}days", first, last, DAY_NS),), hours, tuple(edges), chosen)
+
+    @property
+    def edges(self) -> tuple[CTE, ...]:
+        """Rows of segments, cut at the bounds of each edge."""
+        if self.chosen:
+            return _edges(self.bounds, self.chosen)
+        return _edges_of_all(self.bounds)
+
+    def values(self) -> dict[str, object]:
+        """What a statement is told of them."""
+        out = {name: value for span in (*self.days, *self.hours) for name, value in span.values().items()}
+        moments = (one for place, bounds in enumerate(self.bounds) for one in _of_edge(place, *bounds))
+        return out | {one.name: int(one) for one in moments}
 
     def late(self, *, hours: bool = True, without: Sequence[Span] = ()) -> list[ColumnElement[bool]]:
         """Whether a delta lies in the days (and in the whole hours), but not in the spans left out."""
@@ -158,25 +223,33 @@ def between(column: ColumnElement[int], low: int | None, high: int | None) -> li
     return out
 
 
-def _edges(bounds: Sequence[tuple[int, int]], chosen: Chosen) -> tuple[CTE, ...]:
-    return _edges_of_all(tuple(bounds)) if not chosen else _made(bounds, chosen)
-
-
 @lru_cache(maxsize=64)  # the questions of one page have one window
 def _edges_of_all(bounds: tuple[tuple[int, int], ...]) -> tuple[CTE, ...]:
-    return _made(bounds, ())
+    return _edges(bounds, ())
 
 
-def _made(bounds: Sequence[tuple[int, int]], chosen: Chosen) -> tuple[CTE, ...]:
-    return tuple(_edge(low, high, chosen).cte(f"edge_{place}") for place, (low, high) in enumerate(bounds))
+def _edges(bounds: Sequence[tuple[int, int]], chosen: Chosen) -> tuple[CTE, ...]:
+    return tuple(
+        _edge(*_of_edge(place, low, high), chosen).cte(f"edge_{place}")
+        for place, (low, high) in enumerate(bounds)
+    )
 
 
-def _edge(low: int, high: int, chosen: Chosen) -> Select[Any]:
+def _of_edge(place: int, low: int, high: int) -> tuple[Moment, Moment, Moment]:
+    """Its hour and its bounds."""
+    told = {"hour": low // HOUR_NS * HOUR_NS, "low": low, "high": high}
+    hour, first, last = (Moment.of(f"edge_{place}_{name}", value) for name, value in told.items())
+    assert hour is not None
+    assert first is not None
+    assert last is not None
+    return hour, first, last
+
+
+def _edge(hour: Moment, low: Moment, high: Moment, chosen: Chosen) -> Select[Any]:
     """Cells of the segments clipped to [low, high) ns, which lies within one hour.
 
     Only of jobs with time in that hour, and of those for whose id all conditions of `chosen` hold.
     """
-    hour = low // HOUR_NS * HOUR_NS
     told, late = (
         select(table.c.job_id).where(table.c.hour_ns == hour, *(one(table.c.job_id) for one in chosen))
         for table in (job_hours, ledger_deltas)
@@ -210,7 +283,7 @@ def _edge(low: int, high: int, chosen: Chosen) -> Select[Any]:
         .lateral("clipped")
     )
     columns = [column for column in clipped.c if column.name != "attempt_id"]
-    hour_ns = literal(hour, BigInteger).label("hour_ns")
+    hour_ns = hour.__clause_element__().label("hour_ns")
     return select(held.c.job_id, clipped.c.attempt_id, hour_ns, *columns).join_from(held, clipped, true())
 
 

@@ -8,17 +8,26 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, and_, or_
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Connection, Select
 
     from fleet_ett.reads import Row
 
 
-def exact_rows(conn: Connection, query: Select[Any], key: Sequence[str] | None = None) -> list[Row]:
-    """The rows with whole numerics as integers; with `key`, each row's sort key under `"_key"`."""
+def exact_rows(
+    conn: Connection,
+    query: Select[Any],
+    values: Mapping[str, object] | None = None,
+    *,
+    key: Sequence[str] | None = None,
+) -> list[Row]:
+    """The rows with whole numerics as integers; with `key`, each row's sort key under `"_key"`.
+
+    `values`: those of the query's parameters that have names.
+    """
     out: list[Row] = []
-    for found in conn.execute(query).mappings():
+    for found in conn.execute(query, values or {}).mappings():
         row: Row = {name: _exact(value) for name, value in found.items()}
         if key is not None:
             row["_key"] = tuple(row[name] for name in key)

@@ -1,0 +1,103 @@
+"""A statement is put together once for all windows of its shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import select
+
+from fleet_ett.postgres import queries_kept
+from fleet_ett.postgres.queries_fleet import _ett, _held, _lost, _worst
+from fleet_ett.postgres.queries_kept import statement
+from fleet_ett.postgres.tables import jobs
+from fleet_ett.reads import DAY_NS, HOUR_NS, Filters, Page, Scope, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import Select
+
+MIDNIGHT = 1_772_409_600_000_000_000  # 2026-03-02
+PAGE = Page(10)
+QUESTIONS = [
+    *((_ett, by, PAGE) for by in ((), ("team",), ("cluster", "team"), ("job",), ("day",), ("team", "hour"))),
+    *((_held, by) for by in ((), ("hour",), ("week",))),
+    *((_lost, by, PAGE) for by in (("component",), ("cause",), ("phase", "day"), ("job",))),
+    (_worst, ("job_id",), 10),
+]
+# from and to: how far after a midnight; each is a shape of its own
+SHAPES = {
+    "days": (0, 3 * DAY_NS),
+    "many hours": (5 * HOUR_NS, 20 * DAY_NS),
+    "cut hours": (5, 20 * DAY_NS - 7),
+    "within an hour": (5, 77),
+    "since": (HOUR_NS + 1, None),
+    "until": (None, HOUR_NS + 1),
+    "always": (None, None),
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> Iterator[None]:
+    queries_kept._kept.cache_clear()
+    yield
+    queries_kept._kept.cache_clear()
+
+
+def scope(shape: str, days: int, **filters: tuple[str, ...]) -> Scope:
+    start, end = (None if one is None else MIDNIGHT + days * DAY_NS + one for one in SHAPES[shape])
+    return Scope(Window(start, end), Filters(**filters))
+
+
+def moments(query: Select[Any], values: dict[str, object]) -> set[int]:
+    """Those that it is asked with."""
+    compiled = query.compile(dialect=queries_kept._DIALECT)
+    told = [one for value in compiled.construct_params(values).values() for one in _flat(value)]
+    return {one for one in told if isinstance(one, int) and one > queries_kept.STAMP}
+
+
+def _flat(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("make", "by", "more"), [(one[0], one[1], one[2:]) for one in QUESTIONS])
+@pytest.mark.parametrize("filters", [{}, {"team": ("ads",)}])
+def test_another_day_is_the_same_statement(
+    make: Callable[..., Select[Any]],
+    by: tuple[str, ...],
+    more: tuple[Any, ...],
+    shape: str,
+    filters: dict[str, tuple[str, ...]],
+) -> None:
+    first, values = statement(make, scope(shape, 0, **filters), by, *more)
+    second, later = statement(make, scope(shape, 7, **filters), by, *more)
+    assert first is second
+    alone = make(scope(shape, 7, **filters), by, *more)
+    assert moments(alone, {}) == moments(second, later)
+    if shape != "always":
+        assert moments(first, values) != moments(second, later)
+
+
+def test_other_questions_are_other_statements() -> None:
+    asked = [
+        statement(_ett, one, by, Page(limit))[0]
+        for one in (scope("days", 0), scope("cut hours", 0), scope("days", 0, team=("ads",)))
+        for by in ((), ("team",))
+        for limit in (10, 11)
+    ]
+    assert len(asked) == len({id(one) for one in asked})
+
+
+def test_a_moment_without_a_name_is_not_kept() -> None:
+    """It would be that of the first who asked."""
+
+    def make(asked: Scope, by: tuple[str, ...]) -> Select[Any]:
+        del by
+        assert asked.window.start is not None
+        return select(jobs.c.job).where(jobs.c.start_ns > asked.window.start + 1)
+
+    for days in (0, 7):
+        query, values = statement(make, scope("days", days), ())
+        assert {MIDNIGHT + days * DAY_NS + 1} == moments(query, values)
