@@ -10,7 +10,7 @@ from fleet_ett.errors import Denied
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fleet_ett.reads import Page, Reads, Row, Scope, Window
+    from fleet_ett.reads import ComponentLosses, Page, Reads, Row, Scope, Window
 
 
 class TeamReads:
@@ -34,9 +34,9 @@ class TeamReads:
         """See `Reads`."""
         return self._books.lost_time(self._mine(scope), by, page)
 
-    def worst_jobs(self, scope: Scope, most: int) -> list[Row]:
+    def component(self, scope: Scope, step: str, most: int) -> ComponentLosses:
         """See `Reads`."""
-        return self._books.worst_jobs(self._mine(scope), most)
+        return self._books.component(self._mine(scope), step, most)
 
     def repeated_work(self, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
         """See `Reads`."""

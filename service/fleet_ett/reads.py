@@ -8,7 +8,7 @@ plain dicts whose keys are the columns of the answer: sums as exact Python integ
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +68,20 @@ class Page:
     after: tuple[str | int | bool, ...] | None = None
 
 
+class ComponentLosses(NamedTuple):
+    """What a component lost, and when.
+
+    `held`: rows of `Reads.held` by step, of all that the jobs held; `phases` and `causes`: rows of `lost_time` by phase
+    or cause and step; `worst_jobs`: rows of `lost_time` of the jobs that lost most, by whichever of the two views is
+    larger (GPU-ns).
+    """
+
+    held: list[Row]
+    phases: list[Row]
+    causes: list[Row]
+    worst_jobs: list[Row]
+
+
 class Reads(Protocol):
     """The books as one consistent snapshot: all answers of one `Reads` are of the same instant.
 
@@ -91,8 +105,8 @@ class Reads(Protocol):
         """Direct and induced loss in groups of `by` (of LOST_BY)."""
         ...
 
-    def worst_jobs(self, scope: Scope, most: int) -> list[Row]:
-        """The jobs of `lost_time` that lost most, by whichever of the two views is larger (GPU-ns)."""
+    def component(self, scope: Scope, step: str, most: int) -> ComponentLosses:
+        """The losses of the component that `scope` filters by, in steps of hour, day or week."""
         ...
 
     def repeated_work(self, scope: Scope, page: Page) -> tuple[Row, list[Row]]:

@@ -8,8 +8,10 @@ import pytest
 from sqlalchemy import select
 
 from fleet_ett.postgres import queries_kept
-from fleet_ett.postgres.queries_fleet import _ett, _held, _lost, _worst
+from fleet_ett.postgres.queries_components import _together
+from fleet_ett.postgres.queries_fleet import _ett, held
 from fleet_ett.postgres.queries_kept import statement
+from fleet_ett.postgres.queries_losses import lost
 from fleet_ett.postgres.tables import jobs
 from fleet_ett.reads import DAY_NS, HOUR_NS, Filters, Page, Scope, Window
 
@@ -22,9 +24,9 @@ MIDNIGHT = 1_772_409_600_000_000_000  # 2026-03-02
 PAGE = Page(10)
 QUESTIONS = [
     *((_ett, by, PAGE) for by in ((), ("team",), ("cluster", "team"), ("job",), ("day",), ("team", "hour"))),
-    *((_held, by) for by in ((), ("hour",), ("week",))),
-    *((_lost, by, PAGE) for by in (("component",), ("cause",), ("phase", "day"), ("job",))),
-    (_worst, ("job_id",), 10),
+    *((held, by) for by in ((), ("hour",), ("week",))),
+    *((lost, by, PAGE) for by in (("component",), ("cause",), ("phase", "day"), ("job",))),
+    *((_together, (step,), 10) for step in ("hour", "day", "week")),
 ]
 # from and to: how far after a midnight; each is a shape of its own
 SHAPES = {

@@ -15,7 +15,7 @@ from fleet_ett.errors import NotFound
 from fleet_ett.http.answers import answer, cut, page_of
 from fleet_ett.http.books import Books
 from fleet_ett.http.figures import number
-from fleet_ett.http.losses import held_in, held_scope, with_share
+from fleet_ett.http.losses import held_in, with_share
 from fleet_ett.http.openapi import READS, READS_ONE
 from fleet_ett.http.owner_schemas import ComponentPage, ComponentRow
 from fleet_ett.http.questions import ComponentQuery, PagedQuery
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1/components", tags=["components"])
 ALL = Page(100_000)
-EVERY = Page(10**9)  # hours of years
 MOST = 100  # phases and causes on a page
 COLUMNS = (
     "direct_ns",
@@ -71,22 +70,21 @@ def get_component(
     scope, step = replace(whole, filters=replace(whole.filters, component=(name,))), query.trend
     with open_books() as books:
         owners = books.owners()
-        held = {number(row, step): number(row, "gpu_ns") for row in books.held(held_scope(whole), (step,))}
-        lost = {by: books.lost_time(scope, (by, step), EVERY) for by in ("phase", "cause")}
-        if not (lost["phase"] or lost["cause"] or name in {*DEFAULT.components, *owners}):
+        found = books.component(scope, step, query.worst)
+        every = [*found.phases, *found.causes]
+        if not every and name not in {*DEFAULT.components, *owners}:
             msg = f"there is no component {name[:200]!r}; /v1/components lists them"
             raise NotFound(msg)
-        gpu_ns = sum(held.values())
-        worst = with_share(books.worst_jobs(scope, query.worst), gpu_ns)
         nodes, _ = cut(request, books.nodes(scope, Page(query.worst)), query.worst)
-    every = [*lost["phase"], *lost["cause"]]
+    held = {number(row, step): number(row, "gpu_ns") for row in found.held}
+    gpu_ns = sum(held.values())
     page = ComponentPage.model_validate(
         {
             **_row(name, owners, _added(every), gpu_ns),
-            "phases": _parts(lost["phase"], "phase", gpu_ns),
-            "causes": _parts(lost["cause"], "cause", gpu_ns),
+            "phases": _parts(found.phases, "phase", gpu_ns),
+            "causes": _parts(found.causes, "cause", gpu_ns),
             "trend": _trend(held, every, step),
-            "worst_jobs": worst,
+            "worst_jobs": with_share(found.worst_jobs, gpu_ns),
             "worst_nodes": nodes,
         }
     )

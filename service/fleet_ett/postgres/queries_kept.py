@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.dialects import postgresql
 
-from fleet_ett.postgres.queries_chosen import ChosenJobs
-from fleet_ett.postgres.queries_sums import lives_of, pieces_of
+from fleet_ett.postgres.queries_sums import lives_of
 from fleet_ett.postgres.queries_windows import named, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
     from typing import Any
 
-    from sqlalchemy import Select
+    from sqlalchemy import CompoundSelect, Select
 
     from fleet_ett.reads import Scope
 
+    AnySelect = Select[Any] | CompoundSelect[Any]
     Values = dict[str, object]
 
 MOST = 256
@@ -35,7 +35,7 @@ _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 class _Question:
     """What a statement is known by, and how it is made."""
 
-    def __init__(self, key: Hashable, make: Callable[[], Select[Any]], values: Values) -> None:
+    def __init__(self, key: Hashable, make: Callable[[], AnySelect], values: Values) -> None:
         self.key = key
         self.make = make
         self.values = values
@@ -48,29 +48,26 @@ class _Question:
 
 
 def statement(
-    make: Callable[..., Select[Any]], scope: Scope, by: Sequence[str], *more: Hashable
-) -> tuple[Select[Any], Values]:
+    make: Callable[..., AnySelect], scope: Scope, by: Sequence[str], *more: Hashable
+) -> tuple[AnySelect, Values]:
     """What `make(scope, by, *more)` asks, and the values to ask it with.
 
     `make` takes the moments of its window from the scope, or from its pieces, and what it makes must follow from its
     arguments alone.
     """
     own = replace(scope, window=named(scope.window))
-    pieces = pieces_of(own, by)
-    values = values_of(own.window, pieces)
+    values = values_of(own.window)
 
-    def made() -> Select[Any]:
+    def made() -> AnySelect:
         return make(own, by, *more)
 
-    if isinstance(scope.filters, ChosenJobs):
-        return made(), values
-    shape = (tuple(values), lives_of(scope, by).used, bool(pieces.days), len(pieces.hours))
+    shape = (*values, lives_of(scope, ()).used)
     found = _kept(_Question((make, shape, scope.filters, tuple(by), more), made, values))
     return made() if found is None else found, values
 
 
 @lru_cache(maxsize=MOST)
-def _kept(question: _Question) -> Select[Any] | None:
+def _kept(question: _Question) -> AnySelect | None:
     """The statement; None where it holds a moment that has no name, and cannot be asked of others."""
     query = question.make()
     told = query.compile(dialect=_DIALECT).params

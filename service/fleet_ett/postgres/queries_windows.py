@@ -62,10 +62,13 @@ def named(window: Window) -> Window:
     return Window(Moment.of("start", window.start), Moment.of("end", window.end))
 
 
-def values_of(window: Window, pieces: Pieces) -> dict[str, object]:
-    """What a statement is told of a window whose bounds have names, and of its pieces."""
+def values_of(window: Window) -> dict[str, object]:
+    """What a statement is told of a window whose bounds have names, and of its pieces by days and by hours."""
     bounds = (one for one in (window.start, window.end) if isinstance(one, Moment))
-    return pieces.values() | {one.name: int(one) for one in bounds}
+    pieces = (Pieces.of(window, by_hour=by_hour).values() for by_hour in (True, False))
+    return {one.name: int(one) for one in bounds} | {
+        name: value for told in pieces for name, value in told.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,12 @@ from sqlalchemy import exists, func, or_, select
 
 from fleet_ett.errors import Conflict
 from fleet_ett.postgres import (
+    queries_components,
     queries_fleet,
     queries_goodput,
     queries_incidents,
     queries_jobs,
+    queries_losses,
     queries_nodes,
     queries_timeline,
     queries_work,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from fleet_ett.core.policy import Policy
-    from fleet_ett.reads import Page, Row, Scope, Window
+    from fleet_ett.reads import ComponentLosses, Page, Row, Scope, Window
 
 # A question that takes longer is given up, before the questions of others starve.
 STATEMENT_TIMEOUT_S = 60
@@ -66,12 +68,12 @@ class PostgresReads:
     def lost_time(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_fleet.sum_lost_time(self._conn, scope, by, page)
+        return queries_losses.sum_lost_time(self._conn, scope, by, page)
 
-    def worst_jobs(self, scope: Scope, most: int) -> list[Row]:
+    def component(self, scope: Scope, step: str, most: int) -> ComponentLosses:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_fleet.list_worst_jobs(self._conn, scope, most)
+        return queries_components.read_component(self._conn, scope, step, most)
 
     def repeated_work(self, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
         """See `Reads`."""

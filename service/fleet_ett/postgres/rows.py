@@ -10,14 +10,14 @@ from sqlalchemy import ColumnElement, and_, or_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import Connection, Executable
 
     from fleet_ett.reads import Row
 
 
 def exact_rows(
     conn: Connection,
-    query: Select[Any],
+    query: Executable,
     values: Mapping[str, object] | None = None,
     *,
     key: Sequence[str] | None = None,
