@@ -12,6 +12,7 @@ from fleet_ett.postgres.queries_components import _together
 from fleet_ett.postgres.queries_fleet import _ett, held
 from fleet_ett.postgres.queries_kept import statement
 from fleet_ett.postgres.queries_losses import lost
+from fleet_ett.postgres.queries_work import _again, _keys, _replayed
 from fleet_ett.postgres.tables import jobs
 from fleet_ett.reads import DAY_NS, HOUR_NS, Filters, Page, Scope, Window
 
@@ -26,6 +27,8 @@ QUESTIONS = [
     *((_ett, by, PAGE) for by in ((), ("team",), ("cluster", "team"), ("job",), ("day",), ("team", "hour"))),
     *((held, by) for by in ((), ("hour",), ("week",))),
     *((lost, by, PAGE) for by in (("component",), ("cause",), ("phase", "day"), ("job",))),
+    *((one, ()) for one in (_again, _replayed)),
+    (_keys, (), PAGE),
     *((_together, (step,), 10) for step in ("hour", "day", "week")),
 ]
 # from and to: how far after a midnight; each is a shape of its own

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, case, exists, func, literal, or_, select, true, union_all
 
 from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
+from fleet_ett.postgres.queries_kept import statement
 from fleet_ett.postgres.queries_sums import cells
 from fleet_ett.postgres.queries_windows import Lives
 from fleet_ett.postgres.rows import after_key, exact_rows
@@ -14,7 +15,9 @@ from fleet_ett.postgres.tables import attempts, jobs, ledger, work, work_lives
 from fleet_ett.postgres.work_lives import SUMS
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, FromClause, Subquery
+    from collections.abc import Sequence
+
+    from sqlalchemy import ColumnElement, Connection, FromClause, Select, Subquery
 
     from fleet_ett.reads import Page, Row, Scope
 
@@ -50,14 +53,10 @@ def read_repeated_work(conn: Connection, scope: Scope, page: Page) -> tuple[Row,
 
 
 def _booked(conn: Connection, scope: Scope) -> Row:
-    rows = cells(scope, (), rows_have=("component", "phase"))
-    labels = (rows.c.heading, rows.c.phase, rows.c.component)
-    wall, gpu = total(rows.c.wall_ns).label("wall_ns"), total(rows.c.gpu_ns).label("gpu_ns")
-    again = or_(rows.c.heading == "replay", and_(rows.c.heading == "startup", rows.c.repeated))
-    query = select(*labels, wall, gpu).where(again).group_by(*labels).order_by(gpu.desc(), *labels)
     sums = dict.fromkeys(("replay_ns", "replay_gpu_ns", "repeated_startup_ns", "repeated_startup_gpu_ns"), 0)
     phases: list[Row] = []
-    for row in conn.execute(query):
+    query, values = statement(_again, scope, ())
+    for row in conn.execute(query, values):
         what = "replay" if row.heading == "replay" else "repeated_startup"
         for unit, amount in (("ns", int(row.wall_ns)), ("gpu_ns", int(row.gpu_ns))):
             sums[f"{what}_{unit}"] += amount
@@ -67,8 +66,24 @@ def _booked(conn: Connection, scope: Scope) -> Row:
     return {**sums, "phases": phases}
 
 
+def _again(scope: Scope, by: Sequence[str]) -> Select[Any]:
+    rows = cells(scope, by, rows_have=("component", "phase"))
+    labels = (rows.c.heading, rows.c.phase, rows.c.component)
+    wall, gpu = total(rows.c.wall_ns).label("wall_ns"), total(rows.c.gpu_ns).label("gpu_ns")
+    again = or_(rows.c.heading == "replay", and_(rows.c.heading == "startup", rows.c.repeated))
+    return select(*labels, wall, gpu).where(again).group_by(*labels).order_by(gpu.desc(), *labels)
+
+
 def _keyed(conn: Connection, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
+    query, values = statement(_keys, scope, (), page)
+    rows = exact_rows(conn, query, values, key=("cacheable_gpu_ns", "phase", "work_key"))
+    keys = [{name: value for name, value in row.items() if not name.startswith("all_")} for row in rows]
+    return {name: rows[0][f"all_{name}"] for name in KEYED}, [row for row in keys if row["phase"] is not None]
+
+
+def _keys(scope: Scope, by: Sequence[str], page: Page) -> Select[Any]:
     """The sums of all keys, and a page of them: put together once."""
+    del by
     of_keys = select(_of_keys(scope)).cte("of_keys")
     sums = select(*(total(of_keys.c[name]).label(f"all_{name}") for name in KEYED)).subquery("sums")
     order = [of_keys.c.cacheable_gpu_ns, of_keys.c.phase, of_keys.c.work_key]
@@ -79,17 +94,20 @@ def _keyed(conn: Connection, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
         .limit(page.limit)
         .subquery("shown")
     )
-    query = (
+    return (
         select(*sums.c, *shown.c)
         .join_from(sums, shown, true(), isouter=True)
         .order_by(shown.c.cacheable_gpu_ns.desc(), shown.c.phase, shown.c.work_key)
     )
-    rows = exact_rows(conn, query, key=("cacheable_gpu_ns", "phase", "work_key"))
-    keys = [{name: value for name, value in row.items() if not name.startswith("all_")} for row in rows]
-    return {name: rows[0][f"all_{name}"] for name in KEYED}, [row for row in keys if row["phase"] is not None]
 
 
 def _steps(conn: Connection, scope: Scope) -> Row:
+    query, values = statement(_replayed, scope, ())
+    return exact_rows(conn, query, values)[0]
+
+
+def _replayed(scope: Scope, by: Sequence[str]) -> Select[Any]:
+    del by
     steps = attempts.c.steps_replayed
     replayed = case((func.count(steps) == func.count(), total(steps)), else_=None)
     query = (
@@ -100,7 +118,7 @@ def _steps(conn: Connection, scope: Scope) -> Row:
     passing = job_passes(scope.filters, scope.window)
     if passing:
         query = query.join(jobs, jobs.c.job_id == attempts.c.job_id).where(*passing)
-    return exact_rows(conn, query)[0]
+    return query
 
 
 def _of_keys(scope: Scope) -> Subquery:
