@@ -95,6 +95,12 @@ def test_other_questions_are_other_statements() -> None:
     assert len(asked) == len({id(one) for one in asked})
 
 
+def test_a_page_of_jobs_is_not_kept() -> None:
+    """The next one has others."""
+    first, second = (statement(_ett, scope("days", 0, job=("a", "b")), ("job",), PAGE)[0] for _ in range(2))
+    assert first is not second
+
+
 def test_a_moment_without_a_name_is_not_kept() -> None:
     """It would be that of the first who asked."""
 
