@@ -166,7 +166,7 @@ def main() -> int:
     """Print the ratio; 1 where a goal is missed for certain."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--turns", type=int, default=500, help="pairs of turns of each process")
     parser.add_argument("--steps", type=int, default=2, help="of each turn")
     parser.add_argument("--width", type=int, default=1024, help="of the model")
