@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.http.service import CSV
-from tests.http.story import Job, S
+from tests.http.story import HOUR, T0, Job, S
 
 if TYPE_CHECKING:
     from tests.http.service import Service
@@ -35,3 +35,23 @@ def test_sums_beyond_64_bits_are_exact(service: Service) -> None:
     assert expected == service.job("huge")["gpu_ns"]
     text_of = service.ask("/v1/jobs", headers=CSV, job="huge").text
     assert str(expected) in text_of
+
+
+@pytest.mark.parametrize("by", ["", "job", "cluster,team"])
+def test_live_jobs_are_chosen_in_a_window_that_is_over(service: Service, by: str) -> None:
+    """They have no end yet, neither those that are meant nor those that are not."""
+    day = 86_400
+    jobs = [Job(f"live-{name}", 8, f"node-{name}", {"cluster": "live", "team": "ads"}) for name in "abc"]
+    for job in jobs:
+        compiles = "compile_cold" if job.job != "live-b" else "model_build"
+        job.begin(-9 * day).phase(compiles, -9 * day, -9 * day + 3600).steps(1, 10, -9 * day + 3600, 0)
+    service.book(*jobs, now=T0 + HOUR)
+    window = {"from_": T0 - 20 * day * S, "to": T0 - HOUR + 7}
+    more = {"by": by} if by else {}
+    total = service.get("/v1/fleet/ett", cluster="live", phase="compile_cold", **window, **more)
+    wall = 2 * (9 * day * S - HOUR + 7)
+    assert (2, wall) == (total["jobs"], total["wall_ns"])
+    assert wall == sum(row["wall_ns"] for row in total["items"]) or not by
+    assert {"startup": 7200 * S, "productive": wall - 7200 * S} == {
+        name: ns for name, ns in total["headings"].items() if ns
+    }

@@ -59,7 +59,8 @@ def choose(conn: Connection, scope: Scope, lives: Lives) -> tuple[Jobs, Jobs] | 
     meant = job_passes(replace(filters, **dict.fromkeys(BY_NAMES, ())), window)
     there = [] if window.start is None else [or_(jobs.c.end_ns > window.start, jobs.c.end_ns.is_(None))]
     there += [jobs.c.start_ns.is_not(None)] if window.end is None else [jobs.c.start_ns < window.end]
-    kinds = (and_(*meant).label("meant"), (lives.whole() if lives.used else false()).label("whole"))
+    is_whole = func.coalesce(lives.whole(), false()) if lives.used else false()  # a live job has no end
+    kinds = (and_(*meant).label("meant"), is_whole.label("whole"))
     named = job_passes(by_names(scope).filters, window)
     rows = select(jobs.c.job_id, *kinds).where(*named, *there).subquery("rows")
     of_kind = [rows.c[kind.name] for kind in kinds]
