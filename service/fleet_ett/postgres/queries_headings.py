@@ -55,20 +55,25 @@ def _parts(scope: Scope, by: Sequence[str], pieces: Pieces) -> list[Select[Any]]
     source, lives = Source.of(scope, by), lives_of(scope, by)
     if not source.is_by_job(lives):
         return [_named(cells(scope, by, pieces=pieces), by)]
-    parts = [_named(query.subquery("cells"), by) for query in source.rest(pieces, lives)]
+    parts = [_summed(union_all(*source.rest(pieces, lives)).subquery("rest"), by)]
     wide = [*source.by_period(pieces, lives, (job_lives, job_days), WIDE_AMOUNTS)]
     if wide:
         is_custom = literal_column("heading").like(literal_column(f"'{CUSTOM}%'"))  # as in the index
         cells_of_jobs = source.by_period(pieces, lives, (ledger_lives, ledger_days), ("heading", *HELD))
         custom = union_all(*(query.where(is_custom) for query in cells_of_jobs)).subquery("custom")
-        parts += [_narrow(union_all(*wide).subquery("wide"), by), _named(custom, by)]
+        parts += [_narrow(union_all(*wide).subquery("wide"), by), _summed(custom, by)]
     return parts
 
 
 def _named(rows: FromClause, by: Sequence[str]) -> Select[Any]:
-    """Rows that have a heading, with 0 for amounts that they do not have."""
-    amounts = [(rows.c[name] if name in rows.c else literal(0, Numeric)).label(name) for name in AMOUNTS]
-    return select(*dimensions(rows, by), rows.c.heading, *amounts)
+    return select(*dimensions(rows, by), rows.c.heading, *(rows.c[name] for name in AMOUNTS))
+
+
+def _summed(rows: FromClause, by: Sequence[str]) -> Select[Any]:
+    """Rows that have a heading, added up by themselves: beside others they are of a wider type; 0 for what they have not."""
+    keys = [*dimensions(rows, by), rows.c.heading]
+    sums = (total(rows.c[name]) if name in rows.c else literal(0, Numeric) for name in AMOUNTS)
+    return select(*keys, *(one.label(name) for name, one in zip(AMOUNTS, sums, strict=True))).group_by(*keys)
 
 
 def _narrow(wide: FromClause, by: Sequence[str]) -> Select[Any]:
