@@ -70,7 +70,7 @@ def _named(rows: FromClause, by: Sequence[str]) -> Select[Any]:
 
 
 def _summed(rows: FromClause, by: Sequence[str]) -> Select[Any]:
-    """Rows that have a heading, added up by themselves: beside others they are of a wider type; 0 for what they have not."""
+    """Rows that have a heading, added up by themselves: beside others they are of a wider type."""
     keys = [*dimensions(rows, by), rows.c.heading]
     sums = (total(rows.c[name]) if name in rows.c else literal(0, Numeric) for name in AMOUNTS)
     return select(*keys, *(one.label(name) for name, one in zip(AMOUNTS, sums, strict=True))).group_by(*keys)
