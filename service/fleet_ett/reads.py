@@ -7,7 +7,7 @@ plain dicts whose keys are the columns of the answer: sums as exact Python integ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class Scope:
 
     window: Window = field(default_factory=Window)
     filters: Filters = field(default_factory=Filters)
+
+    def by_names(self) -> Scope:
+        """The same without the filters that choose parts of a job's time, or jobs by what they booked or suffered."""
+        return replace(self, filters=replace(self.filters, component=(), phase=(), cause=()))
 
 
 @dataclass(frozen=True, slots=True)

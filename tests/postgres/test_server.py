@@ -24,6 +24,7 @@ import pytest
 import sqlalchemy
 
 from fleet_ett.errors import Invalid
+from fleet_ett.postgres.embedded import cluster
 from fleet_ett.postgres.embedded.account import choose_account
 from fleet_ett.postgres.embedded.cluster import failure
 from fleet_ett.postgres.embedded.folder import Folder, is_locked
@@ -116,9 +117,31 @@ def test_first_start(data_dir: Path) -> None:
         assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
     assert ("on", "on", "UTF8", "UTC", "", "on") == tuple(row.values())
     assert (True, True) == tuple(sorts)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert 128 * 2**20 <= shared <= max(memory // 8, 128 * 2**20)
+    assert cluster._shared_mb() * 2**20 == shared
     assert is_gone(data_dir)
+
+
+@pytest.mark.parametrize(
+    ("limit", "shared_mb"),
+    [
+        (str(2**30), 128),
+        (str(2**31), 256),
+        (str(2**29), 128),
+        (str(2**60), None),
+        ("max", None),
+        (None, None),
+    ],
+)
+def test_a_share_of_the_memory_that_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str | None, shared_mb: int | None
+) -> None:
+    """Of a container's limit; of the machine where there is none."""
+    file = tmp_path / "memory.max"
+    if limit is not None:
+        file.write_text(f"{limit}\n")
+    monkeypatch.setattr(cluster, "CGROUP_LIMIT", file)
+    machine_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8 // 2**20
+    assert (shared_mb or min(max(machine_mb, 128), 1024)) == cluster._shared_mb()
 
 
 def test_reopen(data_dir: Path) -> None:

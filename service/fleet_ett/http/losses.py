@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleet_ett.core.ratios import ett
@@ -15,12 +14,7 @@ if TYPE_CHECKING:
 
 def held_in(books: Reads, scope: Scope) -> Row:
     """What the scope's jobs held in all: the denominator of shares, whatever part of it is shown."""
-    return books.held(held_scope(scope), ())[0]
-
-
-def held_scope(scope: Scope) -> Scope:
-    """The scope without the filters that choose parts of a job's time."""
-    return replace(scope, filters=replace(scope.filters, component=(), phase=(), cause=()))
+    return books.held(scope.by_names(), ())[0]
 
 
 def with_share(rows: Sequence[Row], gpu_ns: int) -> list[Row]:

@@ -9,13 +9,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
-    ARRAY,
-    BigInteger,
     ColumnElement,
     Select,
     Subquery,
     func,
-    literal,
     select,
     union_all,
 )
@@ -109,11 +106,6 @@ def _that_booked(filters: Filters, window: Window, names: tuple[str, ...], *, on
     found = union_all(*parts).subquery("found")
     grouped = select(found.c.job_id).group_by(found.c.job_id).having(func.sum(found.c.wall_ns) > 0)
     return grouped.cte(f"that_booked_{'_'.join(names)}_{only_lost:d}")
-
-
-def is_one_of(column: ColumnElement[int], ids: Sequence[int]) -> ColumnElement[bool]:
-    """Whether it is one of many ids: a set of rows, whose number the planner knows without looking at each."""
-    return column.in_(select(func.unnest(literal(list(ids), ARRAY(BigInteger)))))
 
 
 def row_passes(rows: Any, filters: Filters, *names: str) -> list[ColumnElement[bool]]:

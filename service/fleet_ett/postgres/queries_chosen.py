@@ -61,7 +61,7 @@ def choose(conn: Connection, scope: Scope, lives: Lives) -> tuple[Jobs, Jobs] | 
     there += [jobs.c.start_ns.is_not(None)] if window.end is None else [jobs.c.start_ns < window.end]
     is_whole = func.coalesce(lives.whole(), false()) if lives.used else false()  # a live job has no end
     kinds = (and_(*meant).label("meant"), is_whole.label("whole"))
-    named = job_passes(by_names(scope).filters, window)
+    named = job_passes(scope.by_names().filters, window)
     rows = select(jobs.c.job_id, *kinds).where(*named, *there).subquery("rows")
     of_kind = [rows.c[kind.name] for kind in kinds]
     found = conn.execute(select(*of_kind, func.array_agg(rows.c.job_id).label("ids")).group_by(*of_kind))
@@ -71,11 +71,6 @@ def choose(conn: Connection, scope: Scope, lives: Lives) -> tuple[Jobs, Jobs] | 
         for name, is_meant in (("meant", True), ("other", False))
     )
     return passed, others
-
-
-def by_names(scope: Scope) -> Scope:
-    """The scope with filters by names alone."""
-    return replace(scope, filters=replace(scope.filters, **dict.fromkeys(BY_JOBS, ())))
 
 
 def only(scope: Scope, chosen: Jobs) -> Scope:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, literal, select, union_all
 from sqlalchemy.dialects.postgresql import JSONB
 
-from fleet_ett.postgres.queries_chosen import by_names
 from fleet_ett.postgres.queries_fleet import held
 from fleet_ett.postgres.queries_kept import statement
 from fleet_ett.postgres.queries_losses import is_shown, lost, page_of_losses, unknown_to, worst_jobs
@@ -37,7 +36,7 @@ def read_component(conn: Connection, scope: Scope, step: str, most: int) -> Comp
 
 def _together(scope: Scope, by: Sequence[str], most: int) -> CompoundSelect[Any]:
     """Which part, and its rows as JSON."""
-    parts: dict[str, Select[Any]] = {"held": held(by_names(scope), by)}
+    parts: dict[str, Select[Any]] = {"held": held(scope.by_names(), by)}
     for name in ("phase", "cause"):
         if is_shown(scope, (name,)):
             parts[name] = lost(scope, (name, *by), EVERY)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Float, Numeric, Select, Text, cast, func, null, select, union_all
 
 from fleet_ett.postgres.queries_booked import AMOUNTS, dimensions, job_passes, total
-from fleet_ett.postgres.queries_chosen import by_names, choose, only
+from fleet_ett.postgres.queries_chosen import choose, only
 from fleet_ett.postgres.queries_headings import sums_by_heading
 from fleet_ett.postgres.queries_kept import statement
 from fleet_ett.postgres.queries_pages import of_page
@@ -75,7 +75,7 @@ def _ett_of(scopes: Sequence[Signed], by: Sequence[str], page: Page) -> Select[A
 
 def _signed(scope: Scope, by: Sequence[str], meant: Jobs, others: Jobs) -> list[Signed]:
     """The jobs that are meant; or all jobs but the others, where those are fewer and the fleet is summed up."""
-    rest = by_names(scope)
+    rest = scope.by_names()
     source = Source.of(rest, by)
     if others.size < meant.size and not source.of_single_jobs and len(source.names) <= 1:
         return [(1, rest), (-1, only(scope, others))]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlalchemy import (
+    ARRAY,
+    BigInteger,
     Numeric,
     cast,
     func,
@@ -16,7 +18,7 @@ from sqlalchemy import (
 )
 
 from fleet_ett.postgres.event_rows import FAULT
-from fleet_ett.postgres.queries_booked import inside, is_one_of, job_passes, row_passes, total
+from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import events, held_up, incidents, jobs, nodes, quarantine, sources
 
@@ -117,7 +119,7 @@ def _chosen(conn: Connection, scope: Scope) -> Callable[[ColumnElement[int]], li
     if not passing:
         return lambda _: []
     ids = list(conn.execute(select(jobs.c.job_id).where(*passing)).scalars())
-    return lambda job_id: [is_one_of(job_id, ids)]
+    return lambda job_id: [job_id.in_(select(func.unnest(literal(ids, ARRAY(BigInteger)))))]
 
 
 def _count_faults(conn: Connection, scope: Scope, chosen: Chosen, names: Sequence[str]) -> dict[str, int]:
