@@ -73,8 +73,13 @@ def questions(now: int, jobs: list[str]) -> list[Question]:
         "from": str(now - 20 * DAY - 17 * HOUR // 13),
         "to": str(now - 6 * DAY + 5 * HOUR // 7),
     }
-    # most of a day in hours, whatever the time is now
-    windows["30 d from 1:00"] = {"from": str(now - now % DAY - 30 * DAY + HOUR - 123_456_789)}
+    # half a day in hours, the most there is, whatever the time is now; and that at both ends
+    noon = now - now % DAY - DAY // 2
+    windows["30 d from noon"] = {"from": str(noon - 29 * DAY - 123_456_789)}
+    windows["noon to noon"] = {
+        "from": str(noon - 20 * DAY - 123_456_789),
+        "to": str(noon - 6 * DAY + 123_456_789),
+    }
     windows["all"] = {}
     out: list[Question] = []
     for path, window, more in _asked(jobs):
@@ -89,12 +94,11 @@ def _asked(jobs: list[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
     ett, lost, work = (f"/v1/fleet/{name}" for name in ("ett", "lost-time", "repeated-work"))
     yield from ((ett, window, {}) for window in ("all", "30 d", "7 d", "1 d", "past"))
     yield from ((ett, "30 d", {"by": by}) for by in BY)
-    yield from (
-        (ett, "30 d from 1:00", {"by": by} if by else {}) for by in ("", "team", "cluster,team", "job")
-    )
-    yield from (
-        (ett, "30 d from 1:00", chosen) for chosen in ({"component": "compiler"}, {"cause": "gpu_oom"})
-    )
+    for window in ("30 d from noon", "noon to noon"):
+        yield from (
+            (ett, window, {"by": by} if by else {}) for by in ("", "team", "cluster,team", "job", "week")
+        )
+        yield from ((ett, window, chosen) for chosen in ({"component": "compiler"}, {"cause": "gpu_oom"}))
     yield ett, "7 d", {"by": "hour", "limit": "200"}
     yield ett, "1 d", {"by": "hour"}
     yield from ((ett, "30 d", chosen) for chosen in FILTERS)
@@ -109,7 +113,7 @@ def _asked(jobs: list[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
     for name in COMPONENTS:
         yield f"/v1/components/{name}", "30 d", {}
         yield f"/v1/components/{name}", "30 d", {"team": "team-01"}
-    yield "/v1/components/checkpoint", "30 d from 1:00", {}
+    yield "/v1/components/checkpoint", "30 d from noon", {}
     yield "/v1/components/compiler", "7 d", {"trend": "hour"}
     for path in ("/v1/incidents", "/v1/jobs"):
         yield path, "all", {}

@@ -160,6 +160,11 @@ def windows() -> list[tuple[int, int]]:
         (MIDNIGHT + 30 * HOUR + 5, MIDNIGHT + 30 * HOUR + 77),
         (MIDNIGHT + 23 * HOUR + 5, MIDNIGHT + 25 * HOUR - 5),
         (END, END + HOUR),
+        # most of a cut day lies in the window, at its start, its end, or both
+        (MIDNIGHT + DAY + HOUR - 5, MIDNIGHT + 6 * DAY),
+        (MIDNIGHT + DAY, MIDNIGHT + 6 * DAY + 22 * HOUR + 7),
+        (MIDNIGHT + DAY + 7 * HOUR + 3, MIDNIGHT + 4 * DAY + 19 * HOUR),
+        (MIDNIGHT + DAY + 7 * HOUR, MIDNIGHT + DAY + 8 * HOUR + 20 * HOUR),
     ]
     for _ in range(5):
         low, high = sorted(chance.randrange(MIDNIGHT - HOUR, MIDNIGHT + 10 * DAY) for _ in range(2))
@@ -286,6 +291,7 @@ def test_losses_are_the_segments_that_were_not_productive(
     for low, high in windows()[1::5]:
         wanted = expected(segments, low, high, names, chosen)
         rows = service.pages("/v1/fleet/lost-time", from_=low, to=high, by=by, limit=50, **filters)
+        assert all(row["direct_ns"] or row["incidents"] for row in rows)
         found = {tuple(row[name] for name in names): row for row in rows if row["direct_ns"]}
         assert sorted(wanted) == sorted(found)
         for key, amounts in wanted.items():

@@ -149,3 +149,11 @@ def total(column: ColumnElement[Any], where: ColumnElement[bool] | None = None) 
     """An exact sum, 0 of nothing: Postgres adds bigints up as `numeric`, beyond 64 bits where it must."""
     added = func.sum(column) if where is None else func.sum(column).filter(where)
     return func.coalesce(added, 0)
+
+
+def signed(part: Select[Any], sign: int, amounts: Sequence[str]) -> Select[Any]:
+    """The rows, their amounts taken away where the sign says so."""
+    if sign == 1:
+        return part
+    rows = part.subquery()
+    return select(*((-one).label(one.name) if one.name in amounts else one for one in rows.c))

@@ -67,7 +67,7 @@ def _ett_of(scopes: Sequence[Signed], by: Sequence[str], page: Page) -> Select[A
         select(*keys, *(column.label(name) for name, column in _figures(rows).items()))
         .where(*after_key(keys, page.after))
         .group_by(*keys)
-        .having(*([func.count(rows.c.heading) > 0] if by else []))
+        .having(*([func.count(rows.c.heading).filter(rows.c.wall_ns > 0) > 0] if by else []))
         .order_by(*keys)
         .limit(page.limit)
     )
@@ -106,7 +106,8 @@ def held(scope: Scope, by: Sequence[str]) -> Select[Any]:
 
 def _figures(rows: FromClause) -> dict[str, ColumnElement[Any]]:
     """What a group comes to, of rows that are either cells of a heading or weights."""
-    productive, told = rows.c.heading == "productive", rows.c.heading.is_not(None)
+    productive = rows.c.heading == "productive"
+    told = rows.c.heading.is_not(None) & (rows.c.wall_ns > 0)
     jobs_held, ratios = (total(rows.c[name]) for name in WEIGHTS)
     return {
         **{name: total(rows.c[name]) for name in AMOUNTS},

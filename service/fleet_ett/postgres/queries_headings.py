@@ -12,7 +12,7 @@ from sqlalchemy import Numeric, Text, column, func, literal, literal_column, nul
 from sqlalchemy.dialects.postgresql import array
 
 from fleet_ett.core.taxonomy import HEADINGS
-from fleet_ett.postgres.queries_booked import dimensions, total
+from fleet_ett.postgres.queries_booked import dimensions, signed, total
 from fleet_ett.postgres.queries_sums import Source, cells, lives_of
 from fleet_ett.postgres.tables import job_days, job_lives, ledger_days, ledger_lives
 from fleet_ett.postgres.tables.rollups import AMOUNTS, CUSTOM, WIDE_AMOUNTS
@@ -33,21 +33,14 @@ HELD = AMOUNTS[:2]
 def sums_by_heading(scopes: Sequence[Signed], by: Sequence[str], pieces: Pieces) -> Subquery:
     """The names of `by`, heading and AMOUNTS of all scopes together, each heading of a group once.
 
-    What of other headings than productive is settled may stand in a row without a heading.
+    What of other headings than productive is settled may stand in a row without a heading; then that of a heading of
+    which nothing is left is what the other row has too much.
     """
     parts = [signed(part, sign, AMOUNTS) for sign, scope in scopes for part in _parts(scope, by, pieces)]
     rows = union_all(*parts).subquery("rows")
     keys = [rows.c[name] for name in (*by, "heading")]
     summed = select(*keys, *(total(rows.c[name]).label(name) for name in AMOUNTS)).group_by(*keys)
-    return summed.having(rows.c.heading.is_(None) | (func.sum(rows.c.wall_ns) > 0)).subquery("by_heading")
-
-
-def signed(part: Select[Any], sign: int, amounts: Sequence[str]) -> Select[Any]:
-    """The rows of a scope, their amounts taken away where its sign says so."""
-    if sign == 1:
-        return part
-    rows = part.subquery()
-    return select(*((-one).label(one.name) if one.name in amounts else one for one in rows.c))
+    return summed.subquery("by_heading")
 
 
 def _parts(scope: Scope, by: Sequence[str], pieces: Pieces) -> list[Select[Any]]:

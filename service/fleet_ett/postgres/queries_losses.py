@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, Numeric, Select, cast, func, literal_column, null, select, union_all
+from sqlalchemy import BigInteger, Numeric, Select, cast, func, literal_column, null, or_, select, union_all
 
 from fleet_ett.postgres.queries_booked import (
     AMOUNTS,
@@ -68,8 +68,10 @@ def _losses(scope: Scope, by: Sequence[str]) -> Subquery:
         parts.append(_induced(scope, by))
     losses = union_all(*parts).subquery("losses")
     keys = [losses.c[name] for name in by]
-    sums = [total(losses.c[name]).label(name) for name in (*DIRECT, *INDUCED)]
-    return select(*keys, *sums).group_by(*keys).subquery("sums")
+    sums = {name: total(losses.c[name]) for name in (*DIRECT, *INDUCED)}
+    query = select(*keys, *(one.label(name) for name, one in sums.items())).group_by(*keys)
+    # what is taken away again may leave nothing of a group
+    return (query.having(or_(sums["direct_ns"] > 0, sums["incidents"] > 0)) if by else query).subquery("sums")
 
 
 def worst_jobs(scope: Scope, by: Sequence[str], most: int) -> Select[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, ColumnElement, Select, case, cast, literal, select, union_all
 
-from fleet_ett.postgres.queries_booked import TIMES, job_passes, row_passes
+from fleet_ett.postgres.queries_booked import TIMES, job_passes, row_passes, signed
 from fleet_ett.postgres.queries_chosen import ChosenJobs, Jobs, only_of
 from fleet_ett.postgres.queries_windows import Lives, Pieces
 from fleet_ett.postgres.tables import (
@@ -61,7 +61,7 @@ def cells(
 
 def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
     """The pieces of the window for these groups."""
-    return Pieces.of(scope.window, by_hour="hour" in by)
+    return Pieces.of(scope.window, by_hour="hour" in by, beyond="day" not in by)
 
 
 def lives_of(scope: Scope, by: Sequence[str]) -> Lives:
@@ -95,12 +95,14 @@ def job_sums(
             (pieces.days, job_days, job_days.c["day_ns"]),
             (pieces.hours, job_hours, job_hours.c["hour_ns"]),
         ):
-            kept = [span for span in spans if span not in left_out]
-            parts += [
-                lives.only_cut(amounts(table, period).where(*span.holds(period)), table) for span in kept
-            ]
-        for rows in pieces.edges:
-            parts.append(lives.only_cut(select(rows.c.job_id, rows.c.hour_ns, *_by_heading(rows)), rows))
+            for span in spans:
+                if span not in left_out:
+                    kept = lives.only_cut(amounts(table, period).where(*span.holds(period)), table)
+                    parts.append(signed(kept, span.sign, JOB_AMOUNTS))
+        parts += [
+            lives.only_cut(select(rows.c.job_id, rows.c.hour_ns, *_by_heading(rows)), rows)
+            for rows in pieces.edges
+        ]
     late = select(ledger_deltas.c.job_id, ledger_deltas.c.hour_ns, *_by_heading(ledger_deltas))
     late = late.where(*(one(ledger_deltas.c.job_id) for one in chosen))
     there = pieces.late(without=left_out)
@@ -155,7 +157,8 @@ class Source:
             own: Columns = {name: table.c.name}
             for span in spans:
                 rows = self._select(table, period, own)
-                yield rows.where(table.c.slice == name, *span.holds(period), *self._named(own))
+                rows = rows.where(table.c.slice == name, *span.holds(period), *self._named(own))
+                yield signed(rows, span.sign, AMOUNTS)
         yield self._late(pieces)
 
     def by_tenant(self, pieces: Pieces) -> Iterator[Select[Any]]:
@@ -193,7 +196,7 @@ class Source:
             for span in pieces.hours:
                 hour = ledger.c.hour_ns
                 rows = self._of_jobs(ledger, hour, joined=lives.used).where(*span.holds(hour))
-                yield self._only_cut(rows, ledger, lives)
+                yield signed(self._only_cut(rows, ledger, lives), span.sign, AMOUNTS)
             for edge in pieces.edges:
                 rows = self._of_jobs(edge, edge.c.hour_ns, joined=lives.used)
                 yield self._only_cut(rows, edge, lives)
@@ -227,7 +230,8 @@ class Source:
 
     def _hours(self, pieces: Pieces) -> Iterator[Select[Any]]:
         for span in pieces.hours:
-            yield self._of_jobs(ledger, ledger.c.hour_ns).where(*span.holds(ledger.c.hour_ns))
+            rows = self._of_jobs(ledger, ledger.c.hour_ns).where(*span.holds(ledger.c.hour_ns))
+            yield signed(rows, span.sign, AMOUNTS)
 
     def _late(self, pieces: Pieces, *, hours: bool = True) -> Select[Any]:
         own: Columns = {name: ledger_deltas.c[name] for name in NAMES}

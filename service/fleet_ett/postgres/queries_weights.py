@@ -24,8 +24,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from fleet_ett.postgres.queries_booked import TIMES, job_passes, period
-from fleet_ett.postgres.queries_headings import signed
+from fleet_ett.postgres.queries_booked import TIMES, job_passes, period, signed
 from fleet_ett.postgres.queries_sums import Source, job_sums, lives_of
 from fleet_ett.postgres.queries_windows import between
 from fleet_ett.postgres.tables import (

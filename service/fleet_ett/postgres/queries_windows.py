@@ -20,6 +20,7 @@ from sqlalchemy import (
     case,
     false,
     func,
+    not_,
     or_,
     select,
     true,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     Chosen = Sequence[Callable[[ColumnElement[int]], ColumnElement[bool]]]
 
+HALF_NS = DAY_NS // 2
 LONG_NS = 3 * DAY_NS  # of shorter windows most jobs stick out
 MOST_LISTED = 400  # periods that are named one by one, so that an index is used to the end of its key
 
@@ -65,7 +67,8 @@ def named(window: Window) -> Window:
 def values_of(window: Window) -> dict[str, object]:
     """What a statement is told of a window whose bounds have names, and of its pieces by days and by hours."""
     bounds = (one for one in (window.start, window.end) if isinstance(one, Moment))
-    pieces = (Pieces.of(window, by_hour=by_hour).values() for by_hour in (True, False))
+    ways = ((True, False), (False, False), (False, True))
+    pieces = (Pieces.of(window, by_hour=by_hour, beyond=beyond).values() for by_hour, beyond in ways)
     return {one.name: int(one) for one in bounds} | {
         name: value for told in pieces for name, value in told.items()
     }
@@ -73,16 +76,17 @@ def values_of(window: Window) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """[low, high) in ns at full periods of `step` ns; None is unbounded."""
+    """[low, high) in ns at full periods of `step` ns; None is unbounded. `sign`: -1 where it is taken away."""
 
     low: Moment | None
     high: Moment | None
     step: int
+    sign: int = 1
 
     @classmethod
-    def of(cls, name: str, low: int | None, high: int | None, step: int) -> Span:
+    def of(cls, name: str, low: int | None, high: int | None, step: int, sign: int = 1) -> Span:
         """`name`: what a statement calls it."""
-        return cls(Moment.of(f"{name}_low", low), Moment.of(f"{name}_high", high), step)
+        return cls(Moment.of(f"{name}_low", low), Moment.of(f"{name}_high", high), step, sign)
 
     @property
     def periods(self) -> list[int] | None:
@@ -159,7 +163,10 @@ class Lives:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What a window consists of. `bounds`: of its edges, which lie within an hour each."""
+    """What a window consists of. `bounds`: of its edges, which lie within an hour each.
+
+    Days may reach beyond the window, and hours be taken away again: of a day that is cut, the fewer are read.
+    """
 
     days: tuple[Span, ...]
     hours: tuple[Span, ...]
@@ -167,10 +174,19 @@ class Pieces:
     chosen: Chosen = ()
 
     @classmethod
-    def of(cls, window: Window, *, by_hour: bool = False, chosen: Chosen = (), prefix: str = "") -> Pieces:
+    def of(
+        cls,
+        window: Window,
+        *,
+        by_hour: bool = False,
+        beyond: bool = False,
+        chosen: Chosen = (),
+        prefix: str = "",
+    ) -> Pieces:
         """The pieces of a window; `by_hour`: hours instead of days; `chosen`: of which jobs the edges are.
 
-        `prefix`: of names, where a statement has the pieces of two windows; the edges are of one.
+        `beyond`: days may reach beyond the window. `prefix`: of names, where a statement has the pieces of two windows;
+        the edges are of one.
         """
         start, end = window.start, window.end
         if start is not None and end is not None and (start >= end or start // HOUR_NS == end // HOUR_NS):
@@ -186,11 +202,20 @@ class Pieces:
             empty = low is not None and low == high
             whole = Span.of(f"{prefix}hours", low, high, HOUR_NS)
             return cls((), () if empty else (whole,), tuple(edges), chosen)
-        around = [("before", low, first)] if low != first else []
-        if high != last:
-            around.append(("after", last, high))
-        hours = tuple(Span.of(f"{prefix}{name}", one, other, HOUR_NS) for name, one, other in around)
-        return cls((Span.of(f"{prefix}days", first, last, DAY_NS),), hours, tuple(edges), chosen)
+        hours = []
+        if low is not None and first is not None and low != first:
+            if beyond and first - low > HALF_NS:
+                first, prefix = first - DAY_NS, f"{prefix}from_"
+                hours.append(Span.of(f"{prefix}before", first, low, HOUR_NS, -1))
+            else:
+                hours.append(Span.of(f"{prefix}before", low, first, HOUR_NS))
+        if high is not None and last is not None and high != last:
+            if beyond and high - last > HALF_NS:
+                last, prefix = last + DAY_NS, f"{prefix}to_"
+                hours.append(Span.of(f"{prefix}after", high, last, HOUR_NS, -1))
+            else:
+                hours.append(Span.of(f"{prefix}after", last, high, HOUR_NS))
+        return cls((Span.of(f"{prefix}days", first, last, DAY_NS),), tuple(hours), tuple(edges), chosen)
 
     @property
     def edges(self) -> tuple[CTE, ...]:
@@ -207,9 +232,11 @@ class Pieces:
 
     def late(self, *, hours: bool = True, without: Sequence[Span] = ()) -> list[ColumnElement[bool]]:
         """Whether a delta lies in the days (and in the whole hours), but not in the spans left out."""
+        hour = ledger_deltas.c.hour_ns
         spans = [one for one in (*self.days, *(self.hours if hours else ())) if one not in without]
-        ways = [and_(true(), *between(ledger_deltas.c.hour_ns, one.low, one.high)) for one in spans]
-        return [or_(*ways)] if ways else [false()]
+        ways = [and_(true(), *between(hour, one.low, one.high)) for one in spans if one.sign > 0]
+        taken = [not_(and_(*between(hour, one.low, one.high))) for one in spans if one.sign < 0]
+        return [or_(*ways), *taken] if ways else [false()]
 
 
 def _beside_jobs(query: Select[Any], table: FromClause) -> Select[Any]:
