@@ -18,7 +18,8 @@ TABLES = (
     " incidents, counters, counter_totals, counter_deltas, tenants, quarantine, ingest_counts, owners, retention,"
     " ledger_deltas, fleet_hours,"
     " fleet_days, tenant_days, ledger_days, job_hours, job_days, team_hours, team_days,"
-    " ledger_lives, job_lives, weight_hours, weight_days, work_lives"
+    " ledger_lives, job_lives, weight_hours, weight_days, work_lives,"
+    " job_totals, custom_totals"
 )
 
 

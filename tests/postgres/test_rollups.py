@@ -35,6 +35,8 @@ SUMS = (
     "job_days",
     "team_hours",
     "team_days",
+    "job_totals",
+    "custom_totals",
 )
 WEIGHTS = ("weight_hours", "weight_days")
 
@@ -49,6 +51,13 @@ def differences(engine: Engine) -> list[str]:
         return [*rollups.differences(conn), *work_lives.differences(conn)]
 
 
+def crashed(agent: Agent, job: str, start: int) -> None:
+    """Crashed and resumed, with a phase of its own in the silence before the crash."""
+    crashed_and_resumed(agent, job, start)
+    at = start + 310 * S
+    agent.say("phase", job=job, attempt="a0", rank=0, phase="log_sync", start=at, end=at + 30 * S)
+
+
 def everything(rows: Rows) -> dict[str, list[tuple[Any, ...]]]:
     return {
         table: sorted(rows(f"SELECT * FROM {table}"), key=repr) for table in (*SUMS, *WEIGHTS, "work_lives")
@@ -58,7 +67,7 @@ def everything(rows: Rows) -> dict[str, list[tuple[Any, ...]]]:
 def test_every_booking_is_in_the_sums(store: PostgresStore, engine: Engine, rows: Rows) -> None:
     """A job is told event by event; its last hours change their labels again and again; it names its team late."""
     agent = Agent()
-    crashed_and_resumed(agent, "j", T0 + HOUR // 2)
+    crashed(agent, "j", T0 + HOUR // 2)
     agent.say("job", job="j", cluster="c1", team="ads", model="dlrm")
     chance = random.Random(3)
     for step in range(len(agent.said)):
@@ -84,7 +93,7 @@ def test_every_booking_is_in_the_sums(store: PostgresStore, engine: Engine, rows
 def test_a_rebuild_leaves_them_as_they_were(store: PostgresStore, engine: Engine, rows: Rows) -> None:
     agent = Agent()
     for number in range(3):
-        crashed_and_resumed(agent, f"j{number}", T0 + number * HOUR // 2)
+        crashed(agent, f"j{number}", T0 + number * HOUR // 2)
     agent.hand_in(store, now=T0)
     book(engine, T0 + 24 * HOUR)
     rollups.fold(engine)
@@ -99,7 +108,7 @@ def test_many_fold_and_book_at_once(store: PostgresStore, engine: Engine) -> Non
     """Nothing is added twice, nothing is lost, and nobody waits for somebody else's fold."""
     agent = Agent()
     for number in range(8):
-        crashed_and_resumed(agent, f"j{number}", T0 + number * 60 * S)
+        crashed(agent, f"j{number}", T0 + number * 60 * S)
     agent.hand_in(store, now=T0)
 
     def work(number: int) -> None:
@@ -115,13 +124,54 @@ def test_many_fold_and_book_at_once(store: PostgresStore, engine: Engine) -> Non
     assert [] == differences(engine)
 
 
+def stopped(agent: Agent, hours: int) -> None:
+    """A job that trains for so many hours, stops for three seconds in every fourth, and says so each hour."""
+    agent.say("job", job="j", cluster="c1", team="ads", model="dlrm")
+    agent.say("attempt_start", job="j", attempt="a0", ts=T0, gpus=8, world_size=1)
+    for hour in range(hours):
+        at, told = T0 + hour * HOUR, {"job": "j", "attempt": "a0", "rank": 0}
+        agent.say("steps", **told, first=10 * hour, last=10 * hour + 9, start=at, end=at + HOUR - 3 * S)
+        if hour % 4 == 1:
+            own = "log_sync" if hour % 8 == 1 else "upload"
+            agent.say("phase", **told, phase=own, start=at + HOUR - 3 * S, end=at + HOUR)
+    agent.say("attempt_end", job="j", attempt="a0", ts=T0 + hours * HOUR, outcome="completed", exit_code=0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_running_totals_do_not_depend_on_the_order(
+    store: PostgresStore, engine: Engine, rows: Rows, seed: int
+) -> None:
+    """What is told late raises the totals of all later hours; what turns out to have ended earlier drops some."""
+    agent, chance = Agent(), random.Random(seed)
+    stopped(agent, 30)
+    events = [*agent.said]
+    chance.shuffle(events)
+    while events:
+        some, events = events[:7], events[7:]
+        agent.hand_in(store, some, now=T0 + 31 * HOUR)
+        book(engine, T0 + (32 if events else 64) * HOUR)
+        if chance.random() < 0.7:
+            rollups.fold(engine)
+        assert [] == differences(engine)
+    rollups.fold(engine)
+    hours = [hour for (hour,) in rows("SELECT hour_ns FROM job_totals ORDER BY 1")]
+    assert [T0 + hour * HOUR for hour in range(30)] == hours
+    assert [(hours[-1],)] == rows("SELECT last_hour_ns FROM job_lives")
+    held = dict(rows("SELECT heading, count(*) FROM custom_totals GROUP BY 1"))
+    assert {"custom:log_sync": 29, "custom:upload": 25} == held
+    last = rows(
+        "SELECT heading, wall_ns FROM custom_totals WHERE hour_ns = (SELECT max(hour_ns) FROM job_totals)"
+    )
+    assert {("custom:log_sync", 12 * S), ("custom:upload", 12 * S)} == set(last)
+
+
 @pytest.mark.parametrize(
     ("table", "column"),
     [*((one, "gpu_ns") for one in SUMS), *((one, "ratios") for one in WEIGHTS), ("work_lives", "times")],
 )
 def test_a_difference_is_found(store: PostgresStore, engine: Engine, table: str, column: str) -> None:
     agent = Agent()
-    crashed_and_resumed(agent, "j", T0)
+    crashed(agent, "j", T0)
     agent.hand_in(store, now=T0)
     book(engine, T0 + 24 * HOUR)
     rollups.fold(engine)

@@ -14,7 +14,14 @@ from sqlalchemy.dialects.postgresql import array
 from fleet_ett.core.taxonomy import HEADINGS
 from fleet_ett.postgres.queries_booked import dimensions, signed, total
 from fleet_ett.postgres.queries_sums import Source, cells, lives_of
-from fleet_ett.postgres.tables import job_days, job_lives, ledger_days, ledger_lives
+from fleet_ett.postgres.tables import (
+    custom_totals,
+    job_days,
+    job_lives,
+    job_totals,
+    ledger_days,
+    ledger_lives,
+)
 from fleet_ett.postgres.tables.rollups import AMOUNTS, CUSTOM, WIDE_AMOUNTS
 
 if TYPE_CHECKING:
@@ -46,15 +53,26 @@ def sums_by_heading(scopes: Sequence[Signed], by: Sequence[str], pieces: Pieces)
 def _parts(scope: Scope, by: Sequence[str], pieces: Pieces) -> list[Select[Any]]:
     """Rows of one scope; several may be of one group and heading."""
     source, lives = Source.of(scope, by), lives_of(scope, by)
-    if not source.is_by_job(lives):
+    if not source.of_single_jobs and (len(source.names) <= 1 or not lives.running):
         return [_named(cells(scope, by, pieces=pieces), by)]
-    parts = [_summed(union_all(*source.rest(pieces, lives)).subquery("rest"), by)]
-    wide = [*source.by_period(pieces, lives, (job_lives, job_days), WIDE_AMOUNTS)]
+    is_custom = literal_column("heading").like(literal_column(f"'{CUSTOM}%'"))  # as in the index
+    if lives.running:
+        rest = source.beside_running(pieces, lives)
+        wide = [*source.by_running(lives, (job_lives, job_totals), WIDE_AMOUNTS)]
+        of_life, *cut = source.by_running(lives, (ledger_lives, custom_totals), ("heading", *HELD))
+        custom = [of_life.where(is_custom), *cut]
+    else:
+        rest = source.rest(pieces, lives)
+        wide = [
+            source.only_chosen(one, job_days.c.job_id)
+            for one in source.by_days(pieces, job_days, WIDE_AMOUNTS)
+        ]
+        cells_of_days = source.by_days(pieces, ledger_days, ("heading", *HELD))
+        custom = [source.only_chosen(one, ledger_days.c.job_id).where(is_custom) for one in cells_of_days]
+    parts = [_summed(union_all(*rest).subquery("rest"), by)]
     if wide:
-        is_custom = literal_column("heading").like(literal_column(f"'{CUSTOM}%'"))  # as in the index
-        cells_of_jobs = source.by_period(pieces, lives, (ledger_lives, ledger_days), ("heading", *HELD))
-        custom = union_all(*(query.where(is_custom) for query in cells_of_jobs)).subquery("custom")
-        parts += [_narrow(union_all(*wide).subquery("wide"), by), _summed(custom, by)]
+        parts.append(_narrow(union_all(*wide).subquery("wide"), by))
+        parts.append(_summed(union_all(*custom).subquery("custom"), by))
     return parts
 
 

@@ -18,7 +18,7 @@ from fleet_ett.postgres.queries_booked import (
 )
 from fleet_ett.postgres.queries_kept import statement
 from fleet_ett.postgres.queries_pages import of_page
-from fleet_ett.postgres.queries_sums import cells, job_sums, lives_of, pieces_of
+from fleet_ett.postgres.queries_sums import Source, cells, job_sums, lives_of, pieces_of
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import incidents, jobs, owners
 from fleet_ett.reads import DIRECT_BY, INDUCED_BY
@@ -102,12 +102,10 @@ def unknown_to(scope: Scope, by: Sequence[str]) -> Row:
 
 
 def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
-    if (
-        "job" in by
-        and not set(by) - {*JOB_NAMES, *TIMES}
-        and not (scope.filters.component or scope.filters.phase)
-    ):
-        return _direct_of_jobs(scope, by)
+    if not set(by) - {*JOB_NAMES, *TIMES} and not (scope.filters.component or scope.filters.phase):
+        source = Source.of(scope, by, ("cause",))
+        if source.of_single_jobs or len(source.names) > 1:
+            return _direct_of_jobs(scope, by)
     rows = cells(scope, by, rows_have=("component", "phase", "cause"))
     amounts = [rows.c[name].label(label) for name, label in zip(AMOUNTS, DIRECT, strict=True)]
     return (

@@ -20,6 +20,7 @@ from fleet_ett.postgres.tables import (
     job_days,
     job_hours,
     job_lives,
+    job_totals,
     jobs,
     ledger,
     ledger_days,
@@ -82,32 +83,51 @@ def job_sums(
     Several rows may be of one job and time; `hour_ns` is the day of what is of a whole day, and 0 of what is of a whole
     job. `only_cut`, `left_out`: the caller adds whole jobs, and these periods, by himself.
     """
-
-    def amounts(table: Table, hour: ColumnElement[int]) -> Select[Any]:
-        columns = [table.c.job_id, hour.label("hour_ns"), *(table.c[name] for name in JOB_AMOUNTS)]
-        return select(*columns).where(*(one(table.c.job_id) for one in chosen))
-
+    if lives.running:
+        return _running_sums(pieces, lives, chosen, only_cut=only_cut)
     parts: list[Select[Any]] = []
-    if lives.used and not only_cut:
-        parts.append(lives.only_whole(amounts(job_lives, literal(0, BigInteger)), job_lives))
-    if not lives.are_all:
-        for spans, table, period in (
-            (pieces.days, job_days, job_days.c["day_ns"]),
-            (pieces.hours, job_hours, job_hours.c["hour_ns"]),
-        ):
-            for span in spans:
-                if span not in left_out:
-                    kept = lives.only_cut(amounts(table, period).where(*span.holds(period)), table)
-                    parts.append(signed(kept, span.sign, JOB_AMOUNTS))
+    for spans, table, period in (
+        (pieces.days, job_days, job_days.c["day_ns"]),
+        (pieces.hours, job_hours, job_hours.c["hour_ns"]),
+    ):
         parts += [
-            lives.only_cut(select(rows.c.job_id, rows.c.hour_ns, *_by_heading(rows)), rows)
-            for rows in pieces.edges
+            signed(_amounts(table, period, chosen).where(*span.holds(period)), span.sign, JOB_AMOUNTS)
+            for span in spans
+            if span not in left_out
         ]
-    late = select(ledger_deltas.c.job_id, ledger_deltas.c.hour_ns, *_by_heading(ledger_deltas))
-    late = late.where(*(one(ledger_deltas.c.job_id) for one in chosen))
-    there = pieces.late(without=left_out)
-    parts.append(lives.only_cut(late.where(*there), ledger_deltas) if only_cut else lives.late(late, there))
+    parts += [select(rows.c.job_id, rows.c.hour_ns, *_by_heading(rows)) for rows in pieces.edges]
+    parts.append(_late_amounts(chosen).where(*pieces.late(without=left_out)))
     return union_all(*parts).subquery("job_sums")
+
+
+def _running_sums(pieces: Pieces, lives: Lives, chosen: Chosen, *, only_cut: bool) -> Subquery:
+    """The same from lives and running totals."""
+    nowhere = literal(0, BigInteger)
+    cut = [lives.cut()] if only_cut else []
+    parts = [_beside_jobs(_amounts(job_lives, nowhere, chosen), job_lives).where(*lives.lives(), *cut)]
+    for mark, whose, sign in lives.totals():
+        of_mark = _beside_jobs(_amounts(job_totals, nowhere, chosen), job_totals)
+        parts.append(signed(of_mark.where(job_totals.c.hour_ns == mark, whose), sign, JOB_AMOUNTS))
+    for rows, whose in pieces.edges_of(lives):
+        parts.append(
+            _beside_jobs(select(rows.c.job_id, rows.c.hour_ns, *_by_heading(rows)), rows).where(whose)
+        )
+    parts.append(_beside_jobs(_late_amounts(chosen), ledger_deltas).where(*lives.late_running(), *cut))
+    return union_all(*parts).subquery("job_sums")
+
+
+def _amounts(table: Table, hour: ColumnElement[int], chosen: Chosen) -> Select[Any]:
+    columns = [table.c.job_id, hour.label("hour_ns"), *(table.c[name] for name in JOB_AMOUNTS)]
+    return select(*columns).where(*(one(table.c.job_id) for one in chosen))
+
+
+def _late_amounts(chosen: Chosen) -> Select[Any]:
+    late = select(ledger_deltas.c.job_id, ledger_deltas.c.hour_ns, *_by_heading(ledger_deltas))
+    return late.where(*(one(ledger_deltas.c.job_id) for one in chosen))
+
+
+def _beside_jobs(query: Select[Any], table: FromClause) -> Select[Any]:
+    return query.join_from(table, jobs, jobs.c.job_id == table.c.job_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,27 +191,48 @@ class Source:
         yield from self._hours(pieces)
 
     def by_job(self, pieces: Pieces, lives: Lives) -> Iterator[Select[Any]]:
-        """Job by job, edges and all."""
-        yield from self.by_period(pieces, lives, (ledger_lives, ledger_days), CELL)
+        """Job by job with all labels: as a whole, or by days and what lies around them."""
+        if lives.used:
+            whole = self._of_jobs(ledger_lives, literal(0, BigInteger), joined=not lives.are_all)
+            yield self._only_whole(whole, ledger_lives, lives)
+        if not lives.are_all:
+            for one in self.by_days(pieces, ledger_days, CELL, joined=lives.used):
+                yield self._only_cut(one, ledger_days, lives)
         yield from self.rest(pieces, lives)
 
-    def by_period(
-        self, pieces: Pieces, lives: Lives, tables: tuple[Table, Table], columns: Sequence[str]
+    def by_days(
+        self, pieces: Pieces, table: Table, columns: Sequence[str], *, joined: bool = False
     ) -> Iterator[Select[Any]]:
-        """Jobs as a whole, and the whole days of others: from two `tables` with these columns."""
-        of_lives, of_days = tables
-        if lives.used:
-            whole = self._of_jobs(of_lives, literal(0, BigInteger), columns, joined=not lives.are_all)
-            yield self._only_whole(whole, of_lives, lives)
-        if lives.are_all:
-            return
+        """Jobs by whole days."""
         for span in pieces.days:
-            period = of_days.c["day_ns"]
-            rows = self._of_jobs(of_days, period, columns, joined=lives.used).where(*span.holds(period))
-            yield self._only_cut(rows, of_days, lives)
+            period = table.c["day_ns"]
+            yield self._of_jobs(table, period, columns, joined=joined).where(*span.holds(period))
+
+    def by_running(
+        self, lives: Lives, tables: tuple[Table, Table], columns: Sequence[str]
+    ) -> Iterator[Select[Any]]:
+        """Jobs by their lives and, where the window cuts those, by running totals: from two `tables`."""
+        of_lives, of_totals = tables
+        nowhere, amounts = literal(0, BigInteger), [name for name in columns if name not in LABELS]
+        whole = self._of_jobs(of_lives, nowhere, columns, joined=True)
+        if of_lives is not job_lives:
+            whole = whole.join(job_lives, job_lives.c.job_id == of_lives.c.job_id)
+        yield self.only_chosen(whole.where(*lives.lives()), of_lives.c.job_id)
+        for mark, whose, sign in lives.totals():
+            rows = self._of_jobs(of_totals, nowhere, columns, joined=True)
+            rows = self.only_chosen(rows.where(of_totals.c.hour_ns == mark, whose), of_totals.c.job_id)
+            yield signed(rows, sign, amounts)
+
+    def beside_running(self, pieces: Pieces, lives: Lives) -> Iterator[Select[Any]]:
+        """Job by job what no lives and running totals hold: edges, and what is not folded yet."""
+        for edge, whose in pieces.edges_of(lives):
+            rows = self._of_jobs(edge, edge.c.hour_ns, joined=True).where(whose)
+            yield self.only_chosen(rows, edge.c.job_id)
+        late = self._of_jobs(ledger_deltas, ledger_deltas.c.hour_ns, joined=True)
+        yield self.only_chosen(late.where(*lives.late_running()), ledger_deltas.c.job_id)
 
     def rest(self, pieces: Pieces, lives: Lives) -> Iterator[Select[Any]]:
-        """Job by job what no period of `by_period` holds: hours, edges, and what is not folded yet."""
+        """Job by job what is of no whole day: hours, edges, and what is not folded yet."""
         if not lives.are_all:
             for span in pieces.hours:
                 hour = ledger.c.hour_ns

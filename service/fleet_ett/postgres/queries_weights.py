@@ -64,7 +64,7 @@ def _parts(scope: Scope, by: Sequence[str], pieces: Pieces) -> list[Select[Any]]
     spans, kept, by_job = _whole_periods(pieces, by)
     source, lives = Source.of(scope, by), lives_of(scope, by)
     parts = []
-    if lives.used:
+    if lives.running:
         parts.append(_summed(scope, by, _whole_once(lives), once=True))
     if not lives.are_all:
         rest = job_sums(pieces, lives, only_cut=True, left_out=spans)

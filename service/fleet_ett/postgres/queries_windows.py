@@ -26,7 +26,7 @@ from sqlalchemy import (
     true,
 )
 
-from fleet_ett.postgres.tables import job_hours, jobs, ledger_deltas, segments
+from fleet_ett.postgres.tables import job_hours, job_lives, jobs, ledger_deltas, segments
 from fleet_ett.reads import DAY_NS, HOUR_NS, Window
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def named(window: Window) -> Window:
 
 def values_of(window: Window) -> dict[str, object]:
     """What a statement is told of a window whose bounds have names, and of its pieces by days and by hours."""
-    bounds = (one for one in (window.start, window.end) if isinstance(one, Moment))
+    bounds = (one for one in (window.start, window.end, *Lives.of(window).marks) if isinstance(one, Moment))
     ways = ((True, False), (False, False), (False, True))
     pieces = (Pieces.of(window, by_hour=by_hour, beyond=beyond).values() for by_hour, beyond in ways)
     return {one.name: int(one) for one in bounds} | {
@@ -111,16 +111,32 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """Which jobs are read as a whole: those that lie in a long window, unless their time has to be told apart."""
+    """Which jobs are read as a whole: those that lie in a long window, unless their time has to be told apart.
+
+    `used`: by their labels, with days and hours of the jobs that the window cuts. `running`: by their headings, with
+    the running totals of those, in any window that lies in more than one hour.
+    """
 
     window: Window
     used: bool
+    running: bool
 
     @classmethod
     def of(cls, window: Window, *, by_time: bool = False) -> Lives:
         """Those of a window; `by_time`: none."""
         start, end = window.start, window.end
-        return cls(window, not by_time and (start is None or end is None or end - start >= LONG_NS))
+        if by_time or start is None or end is None:
+            return cls(window, not by_time, not by_time)
+        return cls(window, end - start >= LONG_NS, start < end and start // HOUR_NS < end // HOUR_NS)
+
+    @property
+    def marks(self) -> tuple[Moment | None, Moment | None]:
+        """The hours whose running totals are what was held before the window's whole hours, and until they end."""
+        start, end = self.window.start, self.window.end
+        return (
+            Moment.of("mark_low", None if start is None else -(-start // HOUR_NS) * HOUR_NS - HOUR_NS),
+            Moment.of("mark_high", None if end is None else end // HOUR_NS * HOUR_NS - HOUR_NS),
+        )
 
     @property
     def are_all(self) -> bool:
@@ -140,6 +156,50 @@ class Lives:
             and_(jobs.c.start_ns < one, or_(jobs.c.end_ns > one, jobs.c.end_ns.is_(None))) for one in bounds
         )
         return or_(false(), *ways)
+
+    def begun(self) -> ColumnElement[bool]:
+        """Whether a job of `jobs` has time before the window, and may have some in it."""
+        start = self.window.start
+        if start is None:
+            return false()
+        return and_(jobs.c.start_ns < start, or_(jobs.c.end_ns > start, jobs.c.end_ns.is_(None)))
+
+    def going_on(self) -> ColumnElement[bool]:
+        """Whether it may have time after the window, and has begun before that is over."""
+        end = self.window.end
+        if end is None:
+            return false()
+        return and_(jobs.c.start_ns < end, or_(jobs.c.end_ns > end, jobs.c.end_ns.is_(None)))
+
+    def lives(self) -> list[ColumnElement[bool]]:
+        """Whether a job's life counts in full, before its running totals are taken away; needs `job_lives` beside it.
+
+        One that may go on after the window does if its last hour lies before the window's end, for it then has no total
+        there.
+        """
+        last, (low, high) = job_lives.c.last_hour_ns, self.marks
+        start, end, out = self.window.start, self.window.end, []
+        if start is not None:
+            begun = and_(or_(jobs.c.end_ns > start, jobs.c.end_ns.is_(None)), last >= low)
+            out.append(or_(jobs.c.start_ns >= start, begun))
+        if end is not None:
+            out.append(or_(jobs.c.end_ns <= end, and_(jobs.c.start_ns < end, last < high)))
+        return out
+
+    def totals(self) -> list[tuple[Moment, ColumnElement[bool], int]]:
+        """Which running totals of which jobs are added (1) or taken away (-1)."""
+        low, high = self.marks
+        told = ((high, self.going_on(), 1), (low, self.begun(), -1))
+        return [(mark, whose, sign) for mark, whose, sign in told if mark is not None]
+
+    def late_running(self) -> list[ColumnElement[bool]]:
+        """Deltas that are not in the lives and running totals yet; needs `jobs` beside them."""
+        (low, high), hour, out = self.marks, ledger_deltas.c.hour_ns, []
+        if self.window.start is not None:
+            out.append(or_(jobs.c.start_ns >= self.window.start, hour > low))
+        if self.window.end is not None:
+            out.append(or_(jobs.c.end_ns <= self.window.end, hour <= high))
+        return out
 
     def only_whole(self, query: Select[Any], table: FromClause) -> Select[Any]:
         """The rows of jobs that lie whole in the window, of a table with job_id."""
@@ -223,6 +283,11 @@ class Pieces:
         if self.chosen:
             return _edges(self.bounds, self.chosen)
         return _edges_of_all(self.bounds)
+
+    def edges_of(self, lives: Lives) -> list[tuple[CTE, ColumnElement[bool]]]:
+        """Each edge, and which jobs have time in it that is not in their lives and running totals."""
+        whose = [lives.begun() if low == lives.window.start else lives.going_on() for low, _ in self.bounds]
+        return list(zip(self.edges, whose, strict=True))
 
     def values(self) -> dict[str, object]:
         """What a statement is told of them."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from sqlalchemy import exists, func, or_, select
+from sqlalchemy import and_, exists, func, or_, select
 
 from fleet_ett.errors import Conflict
 from fleet_ett.postgres import (
@@ -23,7 +24,7 @@ from fleet_ett.postgres import (
 from fleet_ett.postgres.pool import bound, told_unavailable
 from fleet_ett.postgres.queries_windows import hours_cut_before
 from fleet_ett.postgres.tables import job_hours, jobs, ledger_deltas, owners, retention
-from fleet_ett.reads import HOUR_NS
+from fleet_ett.reads import HOUR_NS, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from fleet_ett.core.policy import Policy
-    from fleet_ett.reads import ComponentLosses, Page, Row, Scope, Window
+    from fleet_ett.reads import ComponentLosses, Page, Row, Scope
 
 # A question that takes longer is given up, before the questions of others starve.
 STATEMENT_TIMEOUT_S = 60
@@ -54,36 +55,37 @@ class PostgresReads:
         self._conn = conn
         self._policy = policy
         self._since: int | None = None
+        self._is_last: dict[int, bool] = {}
 
     def ett(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_fleet.sum_ett(self._conn, scope, by, page)
+        return queries_fleet.sum_ett(self._conn, self._open(scope), by, page)
 
     def held(self, scope: Scope, by: Sequence[str]) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_fleet.sum_held(self._conn, scope, by)
+        return queries_fleet.sum_held(self._conn, self._open(scope), by)
 
     def lost_time(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_losses.sum_lost_time(self._conn, scope, by, page)
+        return queries_losses.sum_lost_time(self._conn, self._open(scope), by, page)
 
     def component(self, scope: Scope, step: str, most: int) -> ComponentLosses:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_components.read_component(self._conn, scope, step, most)
+        return queries_components.read_component(self._conn, self._open(scope), step, most)
 
     def repeated_work(self, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_work.read_repeated_work(self._conn, scope, page)
+        return queries_work.read_repeated_work(self._conn, self._open(scope), page)
 
     def jobs(self, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_jobs.list_jobs(self._conn, scope, page)
+        return queries_jobs.list_jobs(self._conn, self._open(scope), page)
 
     def job(self, job: str) -> Row | None:
         """See `Reads`."""
@@ -108,7 +110,7 @@ class PostgresReads:
 
     def incidents(self, scope: Scope, kinds: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
-        return queries_incidents.list_incidents(self._conn, scope, kinds, page)
+        return queries_incidents.list_incidents(self._conn, self._open(scope), kinds, page)
 
     def nodes(self, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
@@ -129,6 +131,17 @@ class PostgresReads:
         if self._since is None:
             self._since = self._conn.scalar(select(func.max(retention.c.segments_ns))) or 0
         return self._since
+
+    def _open(self, scope: Scope) -> Scope:
+        """The scope without an end where nothing in the books comes after it: that cuts no job."""
+        start, end = scope.window.start, scope.window.end
+        if start is None or end is None:
+            return scope
+        if end not in self._is_last:
+            later = (jobs.c.end_ns >= end, and_(jobs.c.end_ns.is_(None), jobs.c.as_of_ns >= end))
+            found = self._conn.scalar(select(or_(*(exists().where(one) for one in later))))
+            self._is_last[end] = not found
+        return replace(scope, window=Window(start)) if self._is_last[end] else scope
 
     def _check(self, window: Window, job: str | None = None) -> None:
         """Raise `Conflict` where the window cuts an hour of which segments are gone: half of it cannot be told."""

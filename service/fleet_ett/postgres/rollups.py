@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from fleet_ett.core.taxonomy import HEADINGS
-from fleet_ett.postgres import counters, weights
+from fleet_ett.postgres import counters, totals, weights
 from fleet_ett.postgres.arrays import rows_of, told
 from fleet_ett.postgres.pool import told_unavailable, transaction
+from fleet_ett.postgres.sums import UNITS, sum_of
 from fleet_ett.postgres.tables.rollups import (
     AMOUNTS,
     LABELS,
@@ -101,21 +101,14 @@ class _Rollup:
 
     def sums(self) -> dict[str, str]:
         """Each amount as SQL."""
-        return {c.name: _sum_of(c.name) for c in self.table.columns if c.name not in self.keys}
+        amounts = (c.name for c in self.table.columns if c.name.endswith(UNITS))
+        return {name: sum_of(name) for name in amounts}
 
 
 def _keys(*names: str, period: str = "day_ns") -> dict[str, str]:
     """The keys of a table as SQL; `period` is that of its rows, none where it is "" (a job's life)."""
     out = {name: f"s.{name}" if name in ("slice", "name") else f"d.{name}" for name in names}
     return out | ({period: PERIODS[period]} if period else {})
-
-
-def _sum_of(amount: str) -> str:
-    heading = next((one for one in HEADINGS if amount.removeprefix("settled_").startswith(f"{one}_")), None)
-    if heading is None:
-        return f"sum(d.{amount})"
-    column = amount.replace(f"{heading}_", "")
-    return f"coalesce(sum(d.{column}) FILTER (WHERE d.heading = '{heading}'), 0)"
 
 
 # `ledger_days` first: what is made of the whole ledger makes the other days of it.
@@ -172,6 +165,7 @@ def fold(engine: Engine) -> bool:
         for one in ROLLUPS:
             conn.execute(text(_add(one, "taken_deltas")))
             conn.execute(text(_prune(one, "taken_deltas")))
+        totals.fold(conn)
         bloated = bool(conn.scalar(_SIZE) > BLOAT)
     if bloated:
         with told_unavailable(), engine.connect() as conn:
@@ -189,7 +183,7 @@ def backfill(conn: Connection) -> None:
     conn.exec_driver_sql("SET LOCAL work_mem = '256MB'")  # for the groups of a large fleet's years
     conn.exec_driver_sql("LOCK TABLE ledger, ledger_deltas IN SHARE ROW EXCLUSIVE MODE")
     conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
-    made = [one for one in ROLLUPS if _is_made(conn, one.table)]
+    made = [one for one in ROLLUPS if _is_made(conn, one.table, (*one.keys, *one.sums()))]
     for table in (ledger_deltas, *(one.table for one in made)):
         conn.execute(table.delete())
     for one in made:
@@ -198,10 +192,12 @@ def backfill(conn: Connection) -> None:
         conn.exec_driver_sql(f"ANALYZE {one.table.name}")
     if len(made) == len(ROLLUPS):
         weights.backfill(conn)
+    if all(_is_made(conn, table, table.columns.keys()) for table in totals.TABLES):
+        totals.backfill(conn)
 
 
-def _is_made(conn: Connection, table: Table) -> bool:
-    return set(table.columns.keys()) <= set(conn.scalars(_COLUMNS, {"table": table.name}))
+def _is_made(conn: Connection, table: Table, columns: Iterable[str]) -> bool:
+    return set(columns) <= set(conn.scalars(_COLUMNS, {"table": table.name}))
 
 
 def differences(conn: Connection) -> list[str]:
@@ -211,7 +207,7 @@ def differences(conn: Connection) -> list[str]:
         found = conn.execute(text(_difference(one))).scalar_one()
         if found:
             out.append(f"{one.table.name}: {found} rows differ from the ledger")
-    return [*out, *weights.differences(conn)]
+    return [*out, *weights.differences(conn), *totals.differences(conn)]
 
 
 def _add(one: _Rollup, source: str) -> str:

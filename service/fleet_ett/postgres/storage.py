@@ -18,7 +18,7 @@ DAY_NS = partitions.DAY_NS
 EVENTS = "events"
 BY_JOB_AND_TEAM = (
     "job_hours", "job_days", "job_lives", "team_hours", "team_days", "weight_hours", "weight_days",
-    "work_lives",
+    "work_lives", "job_totals", "custom_totals",
 )  # fmt: skip
 ROLLUPS = tuple(
     table.name

@@ -54,6 +54,7 @@ jobs = Table(
     Column("folded", JSONB),
     Index("jobs_waiting", "job_id", postgresql_where=text("waits")),
     Index("jobs_cluster_team", "cluster", "team", "job_id"),
+    Index("jobs_end", "end_ns"),
     # which jobs lie whole in a window, and all that groups need of them
     Index(
         "jobs_span",

@@ -157,12 +157,35 @@ work_lives = Table(
     PrimaryKeyConstraint("job_id", "phase", "work_key"),
 )
 
-# One row a job.
+# One row a job. `last_hour_ns`: the last hour that it has in `job_totals`.
 job_lives = Table(
     "job_lives",
     metadata,
     Column("job_id", BigInteger, primary_key=True, autoincrement=False),
     *_amounts(WIDE_AMOUNTS, wide=("gpu",)),
+    Column("last_hour_ns", BigInteger, nullable=False, server_default=text("0")),
+)
+
+# Running totals: what a job held until the end of an hour, for every hour from its first to its last; and of each
+# custom heading, from its first hour to the job's last. A life that a window cuts is one row, not one for each day.
+job_totals = Table(
+    "job_totals",
+    metadata,
+    Column("job_id", BigInteger, nullable=False),
+    Column("hour_ns", BigInteger, nullable=False),
+    *_amounts(WIDE_AMOUNTS, wide=("gpu",)),
+    PrimaryKeyConstraint("job_id", "hour_ns"),
+    Index("job_totals_hour", "hour_ns"),
+)
+custom_totals = Table(
+    "custom_totals",
+    metadata,
+    Column("job_id", BigInteger, nullable=False),
+    Column("heading", Text, nullable=False),
+    Column("hour_ns", BigInteger, nullable=False),
+    *_amounts(AMOUNTS[:2], wide=("gpu",)),
+    PrimaryKeyConstraint("job_id", "heading", "hour_ns"),
+    Index("custom_totals_hour", "hour_ns"),
 )
 
 # Of `job_hours` and `job_days`: how many jobs held something, and the sum of their ratios of productive wall time
