@@ -22,12 +22,6 @@ HOUR_NS = 3_600_000_000_000
 TABLES = (job_totals, custom_totals)
 
 _JOBS = "SELECT DISTINCT job_id FROM taken_deltas"
-# Of these something may begin later, or end earlier, than it did.
-_SHRUNK = "SELECT job_id FROM taken_deltas GROUP BY job_id, hour_ns HAVING sum(wall_ns) < 0"
-_SHRUNK_CUSTOM = (
-    f"SELECT job_id FROM taken_deltas WHERE heading LIKE '{CUSTOM}%' GROUP BY job_id, hour_ns, heading"  # noqa: S608
-    f" HAVING sum(wall_ns) < 0 UNION {_SHRUNK}"
-)
 _LABELS = f"job_id, hour_ns, heading, {', '.join(AMOUNTS)}"
 # The ledger without what is not folded yet.
 _FOLDED = (
@@ -137,9 +131,11 @@ def _extend(one: _Totals, spans: str) -> str:
     """Rows for the hours of `spans` (keys, low, high) that have none yet, each as the row before it."""
     keys, amounts = ", ".join(f"s.{key}" for key in one.keys), ", ".join(one.amounts)
     before = ", ".join(f"coalesce(b.{amount}, 0)" for amount in one.amounts)
+    there = f"EXISTS (SELECT FROM {one.name} t WHERE {one.same('t', 's')} AND t.hour_ns = s."
     return (
         f"INSERT INTO {one.name} ({one.key}, hour_ns, {amounts})"  # noqa: S608 - our own names
-        f" SELECT {keys}, h.hour_ns, {before} FROM ({spans}) s"
+        f" SELECT {keys}, h.hour_ns, {before} FROM (SELECT * FROM ({spans}) s"
+        f" WHERE NOT {there}high) OR (s.low IS NOT NULL AND NOT {there}low)) OFFSET 0) s"  # most have all
         f" CROSS JOIN LATERAL (SELECT min(hour_ns) AS low, max(hour_ns) AS high FROM {one.name} t"
         f" WHERE {one.same('t', 's')}) k"
         f" CROSS JOIN LATERAL (SELECT generate_series(s.low, coalesce(k.low - {HOUR_NS}, s.high), {HOUR_NS})"
@@ -178,19 +174,33 @@ _HOURS_OF_CUSTOM = (
     f" WHERE g.job_id = ANY (ARRAY({_JOBS})) AND g.heading LIKE '{CUSTOM}%') c"
     " JOIN job_lives l ON l.job_id = c.job_id GROUP BY c.job_id, c.heading, l.last_hour_ns"
 )
-# Nothing comes before a job's first time, and nothing after its last.
+# What may begin later, or end earlier, than it did: looked at by its first and last rows, which are as good as always
+# in order.
+_SHRUNK = "SELECT job_id FROM taken_deltas GROUP BY job_id, hour_ns HAVING sum(wall_ns) < 0"
+_SHRUNK_CUSTOM = (
+    f"SELECT job_id, heading FROM taken_deltas WHERE heading LIKE '{CUSTOM}%' GROUP BY job_id, hour_ns, heading"  # noqa: S608
+    " HAVING sum(wall_ns) < 0 UNION SELECT job_id, heading FROM ledger_lives"
+    f" WHERE job_id = ANY (ARRAY({_SHRUNK})) AND heading LIKE '{CUSTOM}%'"
+)
+_FIRST = "(SELECT t.wall_ns FROM {} t WHERE {} ORDER BY t.hour_ns LIMIT 1)"
 _DROP_OF_JOBS = (
     "DELETE FROM job_totals WHERE ctid = ANY (ARRAY("  # noqa: S608 - our own names
-    f"SELECT k.ctid FROM (SELECT DISTINCT job_id FROM ({_SHRUNK}) d) s CROSS JOIN LATERAL (SELECT t.ctid, t.wall_ns,"
-    " lag(t.wall_ns) OVER (ORDER BY t.hour_ns) AS before, max(t.wall_ns) OVER () AS most"
-    " FROM job_totals t WHERE t.job_id = s.job_id) k WHERE k.wall_ns = 0 OR k.before = k.most))"
+    f"SELECT k.ctid FROM (SELECT * FROM (SELECT DISTINCT job_id FROM ({_SHRUNK}) d) s"
+    f" WHERE {_FIRST.format('job_totals', _JOB.same('t', 's'))} = 0"
+    " OR (SELECT count(*) = 2 AND min(wall_ns) = max(wall_ns) FROM"
+    " (SELECT t.wall_ns FROM job_totals t WHERE t.job_id = s.job_id ORDER BY t.hour_ns DESC LIMIT 2) l) OFFSET 0) s"
+    " CROSS JOIN LATERAL (SELECT t.ctid, t.wall_ns, lag(t.wall_ns) OVER (ORDER BY t.hour_ns) AS before,"
+    " max(t.wall_ns) OVER () AS most FROM job_totals t WHERE t.job_id = s.job_id) k"
+    " WHERE k.wall_ns = 0 OR k.before = k.most))"
 )
 _DROP_OF_CUSTOM = (
     "DELETE FROM custom_totals WHERE ctid = ANY (ARRAY("  # noqa: S608 - our own names
-    f"SELECT k.ctid FROM ({_SHRUNK_CUSTOM}) s LEFT JOIN LATERAL (SELECT last_hour_ns FROM job_lives l"
-    " WHERE l.job_id = s.job_id) l ON true CROSS JOIN LATERAL (SELECT t.ctid, t.wall_ns, t.hour_ns"
-    " FROM custom_totals t WHERE t.job_id = s.job_id OFFSET 0) k"
-    " WHERE k.wall_ns = 0 OR k.hour_ns > coalesce(l.last_hour_ns, 0)))"
+    "SELECT k.ctid FROM (SELECT s.*, coalesce(l.last_hour_ns, 0) AS last_ns FROM"
+    f" ({_SHRUNK_CUSTOM}) s LEFT JOIN job_lives l ON l.job_id = s.job_id"
+    f" WHERE {_FIRST.format('custom_totals', _CUSTOM.same('t', 's'))} = 0 OR coalesce(l.last_hour_ns, 0) <"
+    f" (SELECT max(t.hour_ns) FROM custom_totals t WHERE {_CUSTOM.same('t', 's')}) OFFSET 0) s"
+    " CROSS JOIN LATERAL (SELECT t.ctid, t.wall_ns, t.hour_ns FROM custom_totals t"
+    f" WHERE {_CUSTOM.same('t', 's')} OFFSET 0) k WHERE k.wall_ns = 0 OR k.hour_ns > s.last_ns))"
 )
 _LAST = "(SELECT max(t.hour_ns) FROM job_totals t WHERE t.job_id = l.job_id)"
 _SAY_LAST = (
