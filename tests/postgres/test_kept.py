@@ -98,10 +98,16 @@ def test_other_questions_are_other_statements() -> None:
     assert len(asked) == len({id(one) for one in asked})
 
 
-def test_a_page_of_jobs_is_not_kept() -> None:
-    """The next one has others."""
-    first, second = (statement(_ett, scope("days", 0, job=("a", "b")), ("job",), PAGE)[0] for _ in range(2))
-    assert first is not second
+def test_a_page_of_jobs_is_the_same_statement_as_the_next() -> None:
+    """Whatever they are called, and however many they are."""
+    pages = [("a", "b"), ("c", "d", "e"), ("a",)]
+    asked = [statement(_ett, scope("days", 0, job=names), ("job",), PAGE) for names in pages]
+    assert asked[0][0] is asked[1][0]
+    assert asked[0][0] is not asked[2][0]
+    for names, (query, values) in zip(pages, asked, strict=True):
+        compiled = query.compile(dialect=queries_kept._DIALECT)
+        told = [one for value in compiled.construct_params(values).values() for one in _flat(value)]
+        assert set(names) == {one for one in told if one in ("a", "b", "c", "d", "e")}
 
 
 def test_a_moment_without_a_name_is_not_kept() -> None:

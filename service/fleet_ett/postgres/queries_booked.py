@@ -17,6 +17,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from fleet_ett.postgres.queries_named import is_one_of
 from fleet_ett.postgres.queries_windows import Lives, Pieces, between
 from fleet_ett.postgres.tables import (
     incidents,
@@ -65,7 +66,7 @@ def job_passes(
     for name in ("cluster", "team", "model", "job"):
         values = getattr(filters, name)
         if values:
-            out.append(jobs.c[name].in_(values))
+            out.append(is_one_of(jobs.c[name], values))
     booking = tuple(
         name for name in ("component", "phase") if getattr(filters, name) and name not in rows_have
     )
@@ -88,7 +89,7 @@ def _that_booked(filters: Filters, window: Window, names: tuple[str, ...], *, on
     """The ids of jobs with such a cell in an hour that the window touches."""
     low = None if window.start is None else window.start // HOUR_NS * HOUR_NS
     high = None if window.end is None else -(-window.end // HOUR_NS) * HOUR_NS
-    pieces, lives = Pieces.of(Window(low, high), prefix="booked_"), Lives.of(window)
+    pieces, lives = Pieces.of(Window(low, high), beyond=True, prefix="booked_"), Lives.of(window)
 
     def booked(table: Table) -> Select[Any]:
         lost = [table.c.heading != "productive"] if only_lost else []
@@ -101,7 +102,9 @@ def _that_booked(filters: Filters, window: Window, names: tuple[str, ...], *, on
             (ledger_days, pieces.days, ledger_days.c.day_ns),
             (ledger, pieces.hours, ledger.c.hour_ns),
         ):
-            parts += [lives.only_cut(booked(table).where(*span.holds(moment)), table) for span in spans]
+            for span in spans:
+                rows = lives.only_cut(booked(table).where(*span.holds(moment)), table)
+                parts.append(signed(rows, span.sign, ("wall_ns",)))
     parts.append(lives.late(booked(ledger_deltas), pieces.late(hours=False)))
     found = union_all(*parts).subquery("found")
     grouped = select(found.c.job_id).group_by(found.c.job_id).having(func.sum(found.c.wall_ns) > 0)

@@ -1,7 +1,7 @@
 """Statements kept to be asked again of other windows: putting one together takes as long as many an answer.
 
-A statement knows the moments of its window by names (`Moment`), so that those of windows of one shape differ in values
-alone: `now - 30 days` is the same statement all day long.
+A statement knows the moments of its window by names (`Moment`), and the jobs of a page by one (`Names`), so that those
+of windows of one shape differ in values alone: `now - 30 days` is the same statement all day long.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.dialects import postgresql
 
+from fleet_ett.postgres.queries_named import Names
 from fleet_ett.postgres.queries_sums import lives_of
 from fleet_ett.postgres.queries_windows import named, values_of
 
@@ -55,16 +56,18 @@ def statement(
     `make` takes the moments of its window from the scope, or from its pieces, and what it makes must follow from its
     arguments alone.
     """
-    own = replace(scope, window=named(scope.window))
+    own, key = replace(scope, window=named(scope.window)), scope.filters
     values = values_of(own.window)
+    if len(key.job) > 1:  # a page of jobs: the next one has others
+        several = Names(key.job)
+        own, key = replace(own, filters=replace(key, job=several)), replace(key, job=(several.name,) * 2)
+        values[several.name] = [*several]
 
     def made() -> AnySelect:
         return make(own, by, *more)
 
-    if len(scope.filters.job) > 1:  # a page of jobs: the next one has others
-        return made(), values
     shape = (*values, lives_of(scope, ()).used)
-    found = _kept(_Question((make, shape, scope.filters, tuple(by), more), made, values))
+    found = _kept(_Question((make, shape, key, tuple(by), more), made, values))
     return made() if found is None else found, values
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
-    BindParameter,
     ColumnElement,
     Select,
     and_,
@@ -26,6 +25,7 @@ from sqlalchemy import (
     true,
 )
 
+from fleet_ett.postgres.queries_named import Moment
 from fleet_ett.postgres.tables import job_hours, job_lives, jobs, ledger_deltas, segments
 from fleet_ett.reads import DAY_NS, HOUR_NS, Window
 
@@ -39,24 +39,6 @@ if TYPE_CHECKING:
 HALF_NS = DAY_NS // 2
 LONG_NS = 3 * DAY_NS  # of shorter windows most jobs stick out
 MOST_LISTED = 400  # periods that are named one by one, so that an index is used to the end of its key
-
-
-class Moment(int):
-    """Ns that a statement knows by a name: it may be asked again with others (`queries_kept.py`)."""
-
-    name: str
-
-    @classmethod
-    def of(cls, name: str, value: int | None) -> Moment | None:
-        """None stays None."""
-        if value is None:
-            return None
-        out = cls(value)
-        out.name = name
-        return out
-
-    def __clause_element__(self) -> BindParameter[int]:
-        return bindparam(self.name, int(self), BigInteger)
 
 
 def named(window: Window) -> Window:

@@ -1,0 +1,42 @@
+"""Values that a statement knows by a name: it may be asked again with others (`queries_kept.py`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import BigInteger, BindParameter, ColumnElement, Text, bindparam
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Moment(int):
+    """Ns."""
+
+    name: str
+
+    @classmethod
+    def of(cls, name: str, value: int | None) -> Moment | None:
+        """None stays None."""
+        if value is None:
+            return None
+        out = cls(value)
+        out.name = name
+        return out
+
+    def __clause_element__(self) -> BindParameter[int]:
+        return bindparam(self.name, int(self), BigInteger)
+
+
+class Names(tuple[str, ...]):
+    """Several names, as many as there are."""
+
+    __slots__ = ()
+    name = "names"
+
+
+def is_one_of(column: ColumnElement[str], values: Sequence[str]) -> ColumnElement[bool]:
+    """Whether it is one of the values."""
+    if isinstance(values, Names):
+        return column.in_(bindparam(values.name, list(values), Text, expanding=True))
+    return column.in_(values)
