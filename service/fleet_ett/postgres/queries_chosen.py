@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ARRAY, BigInteger, and_, column, false, func, literal, or_, select
+from sqlalchemy import ARRAY, BigInteger, and_, bindparam, column, false, func, or_, select
 
 from fleet_ett.postgres.queries_booked import job_passes
 from fleet_ett.postgres.tables import jobs
@@ -27,21 +27,33 @@ BY_NAMES = tuple(name for name in Filters.__dataclass_fields__ if name not in BY
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
-    """Ids of jobs: all, and by how `Lives` reads them. `size`: how many they are."""
+class Ids:
+    """Ids of jobs, each once, by how `Lives` reads them."""
 
-    size: int
+    whole: list[int]
+    cut: list[int]
+
+    def __len__(self) -> int:
+        return len(self.whole) + len(self.cut)
+
+    def values(self) -> dict[str, object]:
+        """What a statement with `Jobs` is told."""
+        lists = {"every": self.whole + self.cut, "whole": self.whole, "cut": self.cut}
+        return {f"jobs_{name}": ids for name, ids in lists.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The same as a statement knows them, by names."""
+
     every: CTE
     whole: CTE
     cut: CTE
 
     @classmethod
-    def of(cls, name: str, whole: list[int], cut: list[int]) -> Jobs:
-        """From lists, each id once; `name` is that of the lists in a statement."""
-        lists = {"every": whole + cut, "whole": whole, "cut": cut}
-        return cls(
-            len(whole) + len(cut), **{one: _listed(f"{name}_{one}", ids) for one, ids in lists.items()}
-        )
+    def named(cls) -> Jobs:
+        """What they are is told with the values."""
+        return cls(*(_listed(f"jobs_{name}") for name in ("every", "whole", "cut")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,7 @@ class ChosenJobs(Filters):
     jobs: Jobs | None = None
 
 
-def choose(conn: Connection, scope: Scope, lives: Lives) -> tuple[Jobs, Jobs] | None:
+def choose(conn: Connection, scope: Scope, lives: Lives) -> tuple[Ids, Ids] | None:
     """The jobs that pass all filters, and those that pass the names alone; None where names are all there is."""
     filters, window = scope.filters, scope.window
     if not any(getattr(filters, name) for name in BY_JOBS):
@@ -66,21 +78,19 @@ def choose(conn: Connection, scope: Scope, lives: Lives) -> tuple[Jobs, Jobs] | 
     of_kind = [rows.c[kind.name] for kind in kinds]
     found = conn.execute(select(*of_kind, func.array_agg(rows.c.job_id).label("ids")).group_by(*of_kind))
     ids = {(row.meant, row.whole): row.ids for row in found}
-    passed, others = (
-        Jobs.of(name, ids.get((is_meant, True), []), ids.get((is_meant, False), []))
-        for name, is_meant in (("meant", True), ("other", False))
-    )
+    passed, others = (Ids(ids.get((one, True), []), ids.get((one, False), [])) for one in (True, False))
     return passed, others
 
 
 def only(scope: Scope, chosen: Jobs) -> Scope:
-    """The scope of these jobs, which passed its filters."""
+    """The scope of these jobs instead of those that pass its filters by what happened."""
     names = {name: getattr(scope.filters, name) for name in BY_NAMES}
     return replace(scope, filters=ChosenJobs(**names, jobs=chosen))
 
 
-def _listed(name: str, ids: list[int]) -> CTE:
-    told = func.unnest(literal(ids, ARRAY(BigInteger))).table_valued(column("job_id", BigInteger))
+def _listed(name: str) -> CTE:
+    ids = bindparam(name, type_=ARRAY(BigInteger))
+    told = func.unnest(ids).table_valued(column("job_id", BigInteger))
     return select(told.render_derived().c.job_id).cte(name)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Float, Numeric, Select, Text, cast, func, null, select, union_all
 
 from fleet_ett.postgres.queries_booked import AMOUNTS, dimensions, job_passes, total
-from fleet_ett.postgres.queries_chosen import choose, only
+from fleet_ett.postgres.queries_chosen import Jobs, choose, only
 from fleet_ett.postgres.queries_headings import sums_by_heading
 from fleet_ett.postgres.queries_kept import statement
 from fleet_ett.postgres.queries_pages import of_page
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause
 
-    from fleet_ett.postgres.queries_chosen import Jobs
     from fleet_ett.postgres.queries_headings import Signed
     from fleet_ett.reads import Page, Row, Scope
 
@@ -44,12 +43,28 @@ def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) 
     chosen = choose(conn, scope, lives_of(scope, by))
     if chosen is None:
         query, values = statement(_ett, scope, by, page)
-        return exact_rows(conn, query, values, key=by)
-    return exact_rows(conn, _ett_of(_signed(scope, by, *chosen), by, page), key=by)
+    else:
+        meant, others = chosen
+        but_others = len(others) < len(meant) and _is_summed_up(scope, by)
+        ids = others if but_others else meant
+        query, values = statement(_ett_of_jobs, scope, by, page, but_others, also=ids.values())
+    return exact_rows(conn, query, values, key=by)
 
 
 def _ett(scope: Scope, by: Sequence[str], page: Page) -> Select[Any]:
     return _ett_of([(1, scope)], by, page)
+
+
+def _ett_of_jobs(scope: Scope, by: Sequence[str], page: Page, but_others: bool) -> Select[Any]:  # noqa: FBT001
+    """Of chosen jobs; or of all jobs but those, where they are fewer."""
+    chosen = only(scope, Jobs.named())
+    return _ett_of([(1, scope.by_names()), (-1, chosen)] if but_others else [(1, chosen)], by, page)
+
+
+def _is_summed_up(scope: Scope, by: Sequence[str]) -> bool:
+    """Whether the fleet's sums do without its jobs, but for the filters by what happened."""
+    source = Source.of(scope.by_names(), by)
+    return not source.of_single_jobs and len(source.names) <= 1
 
 
 def _ett_of(scopes: Sequence[Signed], by: Sequence[str], page: Page) -> Select[Any]:
@@ -71,15 +86,6 @@ def _ett_of(scopes: Sequence[Signed], by: Sequence[str], page: Page) -> Select[A
         .order_by(*keys)
         .limit(page.limit)
     )
-
-
-def _signed(scope: Scope, by: Sequence[str], meant: Jobs, others: Jobs) -> list[Signed]:
-    """The jobs that are meant; or all jobs but the others, where those are fewer and the fleet is summed up."""
-    rest = scope.by_names()
-    source = Source.of(rest, by)
-    if others.size < meant.size and not source.of_single_jobs and len(source.names) <= 1:
-        return [(1, rest), (-1, only(scope, others))]
-    return [(1, only(scope, meant))]
 
 
 def sum_held(conn: Connection, scope: Scope, by: Sequence[str]) -> list[Row]:

@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql
 from fleet_ett.postgres.queries_named import Names
 from fleet_ett.postgres.queries_sums import lives_of
 from fleet_ett.postgres.queries_windows import named, values_of
+from fleet_ett.reads import HOUR_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -49,15 +50,19 @@ class _Question:
 
 
 def statement(
-    make: Callable[..., AnySelect], scope: Scope, by: Sequence[str], *more: Hashable
+    make: Callable[..., AnySelect],
+    scope: Scope,
+    by: Sequence[str],
+    *more: Hashable,
+    also: Values | None = None,
 ) -> tuple[AnySelect, Values]:
-    """What `make(scope, by, *more)` asks, and the values to ask it with.
+    """What `make(scope, by, *more)` asks, and the values to ask it with, those of `also` among them.
 
     `make` takes the moments of its window from the scope, or from its pieces, and what it makes must follow from its
     arguments alone.
     """
     own, key = replace(scope, window=named(scope.window)), scope.filters
-    values = values_of(own.window)
+    values = values_of(own.window) | (also or {})
     if len(key.job) > 1:  # a page of jobs: the next one has others
         several = Names(key.job)
         own, key = replace(own, filters=replace(key, job=several)), replace(key, job=(several.name,) * 2)
@@ -66,7 +71,8 @@ def statement(
     def made() -> AnySelect:
         return make(own, by, *more)
 
-    shape = (*values, lives_of(scope, ()).used)
+    lives, bounds = lives_of(scope, ()), (scope.window.start, scope.window.end)
+    shape = (*values, lives.used, lives.running, *(one is None or one % HOUR_NS > 0 for one in bounds))
     found = _kept(_Question((make, shape, key, tuple(by), more), made, values))
     return made() if found is None else found, values
 
