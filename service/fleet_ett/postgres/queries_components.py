@@ -41,7 +41,7 @@ def _together(scope: Scope, by: Sequence[str], most: int) -> CompoundSelect[Any]
         if is_shown(scope, (name,)):
             parts[name] = lost(scope, (name, *by), EVERY)
     if is_shown(scope, JOB):
-        parts["worst"] = worst_jobs(scope, ("job_id",), most)
+        parts["worst"] = worst_jobs(scope, most)
     rows = {name: query.subquery(f"{name}_rows") for name, query in parts.items()}  # not named as a column
     as_json = {name: func.to_jsonb(part.table_valued(), type_=JSONB) for name, part in rows.items()}
     return union_all(
@@ -49,12 +49,15 @@ def _together(scope: Scope, by: Sequence[str], most: int) -> CompoundSelect[Any]
     )
 
 
-def _worst(conn: Connection, scope: Scope, ranked: list[Row], most: int) -> list[Row]:
-    """What else they lost is asked of these alone."""
-    if not ranked:
+def _worst(conn: Connection, scope: Scope, asked: list[Row], most: int) -> list[Row]:
+    """What each of these jobs lost in the window, the dearest first."""
+    if not asked:
         return []
-    ranked.sort(key=lambda row: (-int(str(row["amount"])), str(row["job"])))
-    names = [str(row["job"]) for row in ranked]
-    own = replace(scope, filters=replace(scope.filters, job=tuple(names)))
-    rows = {str(row["job"]): row for row in page_of_losses(conn, own, JOB, Page(most))}
-    return [rows[name] | unknown_to(scope, JOB) for name in names]
+    own = replace(scope, filters=replace(scope.filters, job=tuple(str(row["job"]) for row in asked)))
+    rows = [row | unknown_to(scope, JOB) for row in page_of_losses(conn, own, JOB, EVERY)]
+    rows.sort(key=lambda row: (-max(_gpu_ns(row, "direct"), _gpu_ns(row, "induced")), str(row["job"])))
+    return rows[:most]
+
+
+def _gpu_ns(row: Row, view: str) -> int:
+    return int(str(row[f"{view}_gpu_ns"] or 0))

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, Numeric, Select, cast, func, literal_column, null, or_, select, union_all
+from sqlalchemy import (
+    BigInteger,
+    Numeric,
+    Select,
+    case,
+    cast,
+    false,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    union_all,
+)
 
 from fleet_ett.postgres.queries_booked import (
     AMOUNTS,
@@ -28,10 +41,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, Subquery
 
+    from fleet_ett.postgres.queries_windows import Lives
     from fleet_ett.reads import Page, Row, Scope
 
 DIRECT = ("direct_ns", "direct_gpu_ns", "direct_settled_ns", "direct_settled_gpu_ns")
 INDUCED = ("induced_ns", "induced_gpu_ns", "incidents")
+JOB_ID = ("job_id",)
+LOST_HAVE = ("component", "phase", "cause")  # filters that are left to the rows
 COST = ("stall_ns", "gap_ns", "restart_ns", "replay_ns")
 
 
@@ -74,12 +90,42 @@ def _losses(scope: Scope, by: Sequence[str]) -> Subquery:
     return (query.having(or_(sums["direct_ns"] > 0, sums["incidents"] > 0)) if by else query).subquery("sums")
 
 
-def worst_jobs(scope: Scope, by: Sequence[str], most: int) -> Select[Any]:
-    """The statement of the jobs that lost most and how much (GPU-ns), by whichever view is larger; `by` is job_id."""
-    sums = _losses(scope, by)
-    amount = func.greatest(sums.c.direct_gpu_ns, sums.c.induced_gpu_ns).label("amount")
-    worst = select(sums.c.job_id, amount).order_by(amount.desc(), sums.c.job_id).limit(most).subquery("worst")
-    return select(jobs.c.job, worst.c.amount).join_from(worst, jobs, jobs.c.job_id == worst.c.job_id)
+def worst_jobs(scope: Scope, most: int) -> Select[Any]:
+    """The statement of the jobs among which those are that lost most, by whichever view is larger.
+
+    Where the window cuts lives, a job is there for all that it ever lost, unless so many that lie whole in the window
+    lost more.
+    """
+    lives = lives_of(scope, ())
+    if lives.are_all or not lives.used:
+        sums = _losses(scope, ("job_id",))
+        amount = func.greatest(sums.c.direct_gpu_ns, sums.c.induced_gpu_ns)
+        worst = select(sums.c.job_id).order_by(amount.desc(), sums.c.job_id).limit(most).subquery("worst")
+        return select(jobs.c.job).join_from(worst, jobs, jobs.c.job_id == worst.c.job_id)
+    ranked = _ranked(scope, lives).cte("ranked")
+    enough = select(ranked.c.amount).where(ranked.c.whole, ranked.c.place == most).scalar_subquery()
+    asked = case((ranked.c.whole, ranked.c.place <= most), else_=ranked.c.amount >= func.coalesce(enough, 0))
+    return select(jobs.c.job).join_from(ranked, jobs, jobs.c.job_id == ranked.c.job_id).where(asked)
+
+
+def _ranked(scope: Scope, lives: Lives) -> Select[Any]:
+    """Jobs with time in the window, whether that is all of theirs, and what all of it lost: GPU-ns, and its place."""
+    parts = []
+    if _shows_direct(scope, JOB_ID):
+        rows = union_all(*Source.of(scope, JOB_ID, LOST_HAVE).whole_lives(lives)).subquery("rows")
+        lost_ns = rows.c.gpu_ns.label("direct_gpu_ns")
+        of_rows = select(rows.c.job_id, rows.c.whole, lost_ns, *_nothing(("induced_gpu_ns",)))
+        parts.append(of_rows.where(rows.c.heading != "productive"))
+    if _shows_induced(scope, JOB_ID):
+        cost = _induced(scope, JOB_ID).subquery("cost")
+        whole = func.coalesce(lives.whole(), false()).label("whole")
+        of_cost = select(cost.c.job_id, whole, cost.c.direct_gpu_ns, cost.c.induced_gpu_ns)
+        parts.append(of_cost.join_from(cost, jobs, jobs.c.job_id == cost.c.job_id))
+    rows = union_all(*parts).subquery("lost")
+    amount = func.greatest(total(rows.c.direct_gpu_ns), total(rows.c.induced_gpu_ns)).label("amount")
+    sums = select(rows.c.job_id, rows.c.whole, amount).group_by(rows.c.job_id, rows.c.whole).subquery("sums")
+    place = func.row_number().over(partition_by=sums.c.whole, order_by=sums.c.amount.desc())
+    return select(*sums.c, place.label("place"))
 
 
 def is_shown(scope: Scope, by: Sequence[str]) -> bool:
@@ -106,7 +152,7 @@ def _direct(scope: Scope, by: Sequence[str]) -> Select[Any]:
         source = Source.of(scope, by, ("cause",))
         if source.of_single_jobs or len(source.names) > 1:
             return _direct_of_jobs(scope, by)
-    rows = cells(scope, by, rows_have=("component", "phase", "cause"))
+    rows = cells(scope, by, rows_have=LOST_HAVE)
     amounts = [rows.c[name].label(label) for name, label in zip(AMOUNTS, DIRECT, strict=True)]
     return (
         select(*dimensions(rows, by), *amounts, *_nothing(INDUCED))
@@ -149,7 +195,7 @@ def _induced(scope: Scope, by: Sequence[str]) -> Select[Any]:
         .outerjoin(owners, owners.c.component == incidents.c.component)
         .where(
             *inside(incidents.c.at_ns, scope.window),
-            *job_passes(scope.filters, scope.window, rows_have=("component", "phase", "cause")),
+            *job_passes(scope.filters, scope.window, rows_have=LOST_HAVE),
             *row_passes(incidents, scope.filters, "component", "cause"),
         )
     )

@@ -9,7 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, ColumnElement, Select, case, cast, literal, select, union_all
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    case,
+    cast,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
 
 from fleet_ett.postgres.queries_booked import TIMES, job_passes, row_passes, signed
 from fleet_ett.postgres.queries_chosen import ChosenJobs, Jobs, only_of
@@ -199,6 +211,13 @@ class Source:
             for one in self.by_days(pieces, ledger_days, CELL, joined=lives.used):
                 yield self._only_cut(one, ledger_days, lives)
         yield from self.rest(pieces, lives)
+
+    def whole_lives(self, lives: Lives) -> Iterator[Select[Any]]:
+        """Jobs that have time in the window with all of theirs, and `whole`: whether that lies in it."""
+        whole = func.coalesce(lives.whole(), false()).label("whole")
+        for table in (ledger_lives, ledger_deltas):
+            rows = self._of_jobs(table, literal(0, BigInteger), joined=True)
+            yield rows.add_columns(whole).where(or_(lives.whole(), lives.cut()))
 
     def by_days(
         self, pieces: Pieces, table: Table, columns: Sequence[str], *, joined: bool = False
