@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     Signed = tuple[int, Scope]  # 1: added, -1: taken away
 
 HELD = AMOUNTS[:2]
+OF_HEADINGS = tuple(
+    name for name in WIDE_AMOUNTS if name not in HELD
+)  # what all of them come to is their sum
 
 
 def sums_by_heading(scopes: Sequence[Signed], by: Sequence[str], pieces: Pieces) -> Subquery:
@@ -58,14 +61,14 @@ def _parts(scope: Scope, by: Sequence[str], pieces: Pieces) -> list[Select[Any]]
     is_custom = literal_column("heading").like(literal_column(f"'{CUSTOM}%'"))  # as in the index
     if lives.running:
         rest = source.beside_running(pieces, lives)
-        wide = [*source.by_running(lives, (job_lives, job_totals), WIDE_AMOUNTS)]
+        wide = [*source.by_running(lives, (job_lives, job_totals), OF_HEADINGS)]
         of_life, *cut = source.by_running(lives, (ledger_lives, custom_totals), ("heading", *HELD))
         custom = [of_life.where(is_custom), *cut]
     else:
         rest = source.rest(pieces, lives)
         wide = [
             source.only_chosen(one, job_days.c.job_id)
-            for one in source.by_days(pieces, job_days, WIDE_AMOUNTS)
+            for one in source.by_days(pieces, job_days, OF_HEADINGS)
         ]
         cells_of_days = source.by_days(pieces, ledger_days, ("heading", *HELD))
         custom = [source.only_chosen(one, ledger_days.c.job_id).where(is_custom) for one in cells_of_days]
@@ -90,7 +93,7 @@ def _summed(rows: FromClause, by: Sequence[str]) -> Select[Any]:
 def _narrow(wide: FromClause, by: Sequence[str]) -> Select[Any]:
     """Wide rows added up by group, and then a row each heading; the last one is what else is settled."""
     keys = dimensions(wide, by)
-    sums = select(*keys, *(total(wide.c[name]).label(name) for name in WIDE_AMOUNTS))
+    sums = select(*keys, *(total(wide.c[name]).label(name) for name in OF_HEADINGS))
     summed = (sums.group_by(*keys) if by else sums).subquery("summed")
     of_heading: dict[str, list[Any]] = {"heading": [*HEADINGS, null()]}
     for name in HELD:

@@ -92,6 +92,29 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Edge:
+    """[low, high) in ns, within one hour. `sign`: -1 where it is taken away."""
+
+    low: int
+    high: int
+    sign: int = 1
+
+    def name(self, place: int) -> str:
+        """What a statement calls it that has several."""
+        return f"{'edge' if self.sign > 0 else 'less'}_{place}"
+
+    def moments(self, place: int) -> tuple[Moment, Moment, Moment]:
+        """Its hour and its bounds as such a statement knows them."""
+        name = self.name(place)
+        told = {"hour": self.low // HOUR_NS * HOUR_NS, "low": self.low, "high": self.high}
+        hour, low, high = (Moment.of(f"{name}_{one}", value) for one, value in told.items())
+        assert hour is not None
+        assert low is not None
+        assert high is not None
+        return hour, low, high
+
+
+@dataclass(frozen=True, slots=True)
 class Lives:
     """Which jobs are read as a whole: those that lie in a long window, unless their time has to be told apart.
 
@@ -114,11 +137,9 @@ class Lives:
     @property
     def marks(self) -> tuple[Moment | None, Moment | None]:
         """The hours whose running totals are what was held before the window's whole hours, and until they end."""
-        start, end = self.window.start, self.window.end
-        return (
-            Moment.of("mark_low", None if start is None else -(-start // HOUR_NS) * HOUR_NS - HOUR_NS),
-            Moment.of("mark_high", None if end is None else end // HOUR_NS * HOUR_NS - HOUR_NS),
-        )
+        told = zip(("mark_low", "mark_high"), _full_hours(self.window, beyond=True), strict=True)
+        low, high = (Moment.of(name, None if one is None else one - HOUR_NS) for name, one in told)
+        return low, high
 
     @property
     def are_all(self) -> bool:
@@ -178,9 +199,9 @@ class Lives:
         """Deltas that are not in the lives and running totals yet; needs `jobs` beside them."""
         (low, high), hour, out = self.marks, ledger_deltas.c.hour_ns, []
         if self.window.start is not None:
-            out.append(or_(jobs.c.start_ns >= self.window.start, hour > low))
+            out.append(or_(jobs.c.start_ns >= self.window.start, and_(self.begun(), hour > low)))
         if self.window.end is not None:
-            out.append(or_(jobs.c.end_ns <= self.window.end, hour <= high))
+            out.append(or_(jobs.c.end_ns <= self.window.end, and_(self.going_on(), hour <= high)))
         return out
 
     def only_whole(self, query: Select[Any], table: FromClause) -> Select[Any]:
@@ -205,14 +226,15 @@ class Lives:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What a window consists of. `bounds`: of its edges, which lie within an hour each.
+    """What a window consists of.
 
-    Days may reach beyond the window, and hours be taken away again: of a day that is cut, the fewer are read.
+    Days may reach beyond the window, and hours be taken away again; so may hours, and parts of them: of what is cut,
+    the smaller part is read.
     """
 
     days: tuple[Span, ...]
     hours: tuple[Span, ...]
-    bounds: tuple[tuple[int, int], ...]
+    parts: tuple[Edge, ...]
     chosen: Chosen = ()
 
     @classmethod
@@ -227,17 +249,20 @@ class Pieces:
     ) -> Pieces:
         """The pieces of a window; `by_hour`: hours instead of days; `chosen`: of which jobs the edges are.
 
-        `beyond`: days may reach beyond the window. `prefix`: of names, where a statement has the pieces of two windows;
-        the edges are of one.
+        `beyond`: days and hours may reach beyond the window. `prefix`: of names, where a statement has the pieces of
+        two windows; the edges are of one.
         """
         start, end = window.start, window.end
         if start is not None and end is not None and (start >= end or start // HOUR_NS == end // HOUR_NS):
-            return cls((), (), ((start, end),) if start < end else (), chosen)
-        low = None if start is None else -(-start // HOUR_NS) * HOUR_NS
-        high = None if end is None else end // HOUR_NS * HOUR_NS
-        edges = [(start, low)] if start is not None and low is not None and start < low else []
-        if end is not None and high is not None and high < end:
-            edges.append((high, end))
+            return cls((), (), (Edge(start, end),) if start < end else (), chosen)
+        low, high = _full_hours(window, beyond=beyond)
+        edges = []
+        if start is not None and low is not None and start != low:
+            edges.append(Edge(low, start, -1) if low < start else Edge(start, low))
+            prefix += "down_" if low < start else ""
+        if end is not None and high is not None and end != high:
+            edges.append(Edge(end, high, -1) if end < high else Edge(high, end))
+            prefix += "up_" if end < high else ""
         first = None if low is None else -(-low // DAY_NS) * DAY_NS
         last = None if high is None else high // DAY_NS * DAY_NS
         if by_hour or (first is not None and last is not None and first >= last):
@@ -262,19 +287,21 @@ class Pieces:
     @property
     def edges(self) -> tuple[CTE, ...]:
         """Rows of segments, cut at the bounds of each edge."""
-        if self.chosen:
-            return _edges(self.bounds, self.chosen)
-        return _edges_of_all(self.bounds)
+        told = enumerate(self.parts)
+        return tuple(
+            _edge(place, one, self.chosen) if self.chosen else _edge_of_all(place, one) for place, one in told
+        )
 
     def edges_of(self, lives: Lives) -> list[tuple[CTE, ColumnElement[bool]]]:
         """Each edge, and which jobs have time in it that is not in their lives and running totals."""
-        whose = [lives.begun() if low == lives.window.start else lives.going_on() for low, _ in self.bounds]
+        start = lives.window.start
+        whose = [lives.begun() if start in (one.low, one.high) else lives.going_on() for one in self.parts]
         return list(zip(self.edges, whose, strict=True))
 
     def values(self) -> dict[str, object]:
         """What a statement is told of them."""
         out = {name: value for span in (*self.days, *self.hours) for name, value in span.values().items()}
-        moments = (one for place, bounds in enumerate(self.bounds) for one in _of_edge(place, *bounds))
+        moments = (one for place, edge in enumerate(self.parts) for one in edge.moments(place))
         return out | {one.name: int(one) for one in moments}
 
     def late(self, *, hours: bool = True, without: Sequence[Span] = ()) -> list[ColumnElement[bool]]:
@@ -300,33 +327,30 @@ def between(column: ColumnElement[int], low: int | None, high: int | None) -> li
     return out
 
 
-@lru_cache(maxsize=64)  # the questions of one page have one window
-def _edges_of_all(bounds: tuple[tuple[int, int], ...]) -> tuple[CTE, ...]:
-    return _edges(bounds, ())
-
-
-def _edges(bounds: Sequence[tuple[int, int]], chosen: Chosen) -> tuple[CTE, ...]:
-    return tuple(
-        _edge(*_of_edge(place, low, high), chosen).cte(f"edge_{place}")
-        for place, (low, high) in enumerate(bounds)
+def _full_hours(window: Window, *, beyond: bool) -> tuple[int | None, int | None]:
+    """Where its full hours begin and end (ns); `beyond`: an hour of which more than half lies in it is one of them."""
+    (low, over), (high, rest) = (
+        (None, 0) if one is None else (one - one % HOUR_NS, one % HOUR_NS)
+        for one in (window.start, window.end)
     )
+    if low is not None and over and not (beyond and over < HOUR_NS // 2):
+        low += HOUR_NS
+    if high is not None and beyond and rest > HOUR_NS // 2:
+        high += HOUR_NS
+    return low, high
 
 
-def _of_edge(place: int, low: int, high: int) -> tuple[Moment, Moment, Moment]:
-    """Its hour and its bounds."""
-    told = {"hour": low // HOUR_NS * HOUR_NS, "low": low, "high": high}
-    hour, first, last = (Moment.of(f"edge_{place}_{name}", value) for name, value in told.items())
-    assert hour is not None
-    assert first is not None
-    assert last is not None
-    return hour, first, last
+@lru_cache(maxsize=128)  # one object for one edge: the questions of one page have one window
+def _edge_of_all(place: int, edge: Edge) -> CTE:
+    return _edge(place, edge, ())
 
 
-def _edge(hour: Moment, low: Moment, high: Moment, chosen: Chosen) -> Select[Any]:
-    """Cells of the segments clipped to [low, high) ns, which lies within one hour.
+def _edge(place: int, edge: Edge, chosen: Chosen) -> CTE:
+    """Cells of the segments clipped to an edge, times its sign.
 
     Only of jobs with time in that hour, and of those for whose id all conditions of `chosen` hold.
     """
+    hour, low, high = edge.moments(place)
     told, late = (
         select(table.c.job_id).where(table.c.hour_ns == hour, *(one(table.c.job_id) for one in chosen))
         for table in (job_hours, ledger_deltas)
@@ -337,7 +361,8 @@ def _edge(hour: Moment, low: Moment, high: Moment, chosen: Chosen) -> Select[Any
     first = select(func.max(earlier.c.start_ns)).where(
         earlier.c.job_id == held.c.job_id, earlier.c.start_ns <= low
     )
-    wall = func.least(own.c.end_ns, high) - func.greatest(own.c.start_ns, low)
+    first_ns, last_ns = func.greatest(own.c.start_ns, low), func.least(own.c.end_ns, high)
+    wall = last_ns - first_ns if edge.sign > 0 else first_ns - last_ns
     gpu = wall * own.c.gpus  # at most the ledger's cell of this hour, which is a bigint
     names = ("heading", "phase", "component", "repeated")
     clipped = (
@@ -361,7 +386,8 @@ def _edge(hour: Moment, low: Moment, high: Moment, chosen: Chosen) -> Select[Any
     )
     columns = [column for column in clipped.c if column.name != "attempt_id"]
     hour_ns = hour.__clause_element__().label("hour_ns")
-    return select(held.c.job_id, clipped.c.attempt_id, hour_ns, *columns).join_from(held, clipped, true())
+    rows = select(held.c.job_id, clipped.c.attempt_id, hour_ns, *columns).join_from(held, clipped, true())
+    return rows.cte(edge.name(place))
 
 
 def hours_cut_before(window: Window, since: int) -> list[int]:
