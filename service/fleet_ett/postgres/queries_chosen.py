@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import CTE, ColumnElement, Connection, Select
 
-    from fleet_ett.postgres.queries_windows import Lives
+    from fleet_ett.postgres.queries_lives import Lives
     from fleet_ett.reads import Scope
 
 BY_JOBS = ("component", "phase", "cause")  # filters that choose jobs where rows do not have them

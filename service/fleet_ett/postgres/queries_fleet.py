@@ -9,9 +9,10 @@ from sqlalchemy import Float, Numeric, Select, Text, cast, func, null, select, u
 from fleet_ett.postgres.queries_booked import AMOUNTS, dimensions, job_passes, total
 from fleet_ett.postgres.queries_chosen import Jobs, choose, only
 from fleet_ett.postgres.queries_headings import sums_by_heading
+from fleet_ett.postgres.queries_job_sums import job_sums
 from fleet_ett.postgres.queries_kept import statement
 from fleet_ett.postgres.queries_pages import of_page
-from fleet_ett.postgres.queries_sums import Source, cells, job_sums, lives_of, pieces_of
+from fleet_ett.postgres.queries_sums import Source, cells, lives_of, pieces_of
 from fleet_ett.postgres.queries_weights import WEIGHTS
 from fleet_ett.postgres.queries_weights import weights as weights_of
 from fleet_ett.postgres.rows import after_key, exact_rows

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 
 from fleet_ett.postgres.queries_booked import inside, job_passes
+from fleet_ett.postgres.queries_job_sums import job_sums
+from fleet_ett.postgres.queries_lives import Lives
 from fleet_ett.postgres.queries_pages import overlaps
-from fleet_ett.postgres.queries_sums import job_sums
-from fleet_ett.postgres.queries_windows import Lives, Pieces
+from fleet_ett.postgres.queries_windows import Pieces
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import attempts, incidents, jobs
 from fleet_ett.postgres.tables.rollups import JOB_AMOUNTS

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.dialects import postgresql
 
-from fleet_ett.postgres.queries_named import Names
+from fleet_ett.postgres.queries_lives import Lives
+from fleet_ett.postgres.queries_named import Moment, Names
 from fleet_ett.postgres.queries_sums import lives_of
-from fleet_ett.postgres.queries_windows import named, values_of
-from fleet_ett.reads import HOUR_NS
+from fleet_ett.postgres.queries_windows import Pieces
+from fleet_ett.reads import HOUR_NS, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -61,8 +62,8 @@ def statement(
     `make` takes the moments of its window from the scope, or from its pieces, and what it makes must follow from its
     arguments alone.
     """
-    own, key = replace(scope, window=named(scope.window)), scope.filters
-    values = values_of(own.window) | (also or {})
+    own, key = replace(scope, window=_named(scope.window)), scope.filters
+    values = _values_of(own.window) | (also or {})
     if len(key.job) > 1:  # a page of jobs: the next one has others
         several = Names(key.job)
         own, key = replace(own, filters=replace(key, job=several)), replace(key, job=(several.name,) * 2)
@@ -84,3 +85,18 @@ def _kept(question: _Question) -> AnySelect | None:
     told = query.compile(dialect=_DIALECT).params
     nameless = (one for name, one in told.items() if name not in question.values)
     return None if any(isinstance(one, int) and one > STAMP for one in nameless) else query
+
+
+def _named(window: Window) -> Window:
+    """The window with bounds that have names."""
+    return Window(Moment.of("start", window.start), Moment.of("end", window.end))
+
+
+def _values_of(window: Window) -> dict[str, object]:
+    """What a statement is told of a window whose bounds have names, and of its pieces by days and by hours."""
+    bounds = (one for one in (window.start, window.end, *Lives.of(window).marks) if isinstance(one, Moment))
+    ways = ((True, False), (False, False), (False, True))
+    pieces = (Pieces.of(window, by_hour=by_hour, beyond=beyond).values() for by_hour, beyond in ways)
+    return {one.name: int(one) for one in bounds} | {
+        name: value for told in pieces for name, value in told.items()
+    }

@@ -13,8 +13,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Select,
-    case,
-    cast,
     false,
     func,
     literal,
@@ -25,14 +23,12 @@ from sqlalchemy import (
 
 from fleet_ett.postgres.queries_booked import TIMES, job_passes, row_passes, signed
 from fleet_ett.postgres.queries_chosen import ChosenJobs, Jobs, only_of
-from fleet_ett.postgres.queries_windows import Lives, Pieces
+from fleet_ett.postgres.queries_lives import Lives
+from fleet_ett.postgres.queries_windows import Pieces
 from fleet_ett.postgres.tables import (
     fleet_days,
     fleet_hours,
-    job_days,
-    job_hours,
     job_lives,
-    job_totals,
     jobs,
     ledger,
     ledger_days,
@@ -40,14 +36,13 @@ from fleet_ett.postgres.tables import (
     ledger_lives,
     tenant_days,
 )
-from fleet_ett.postgres.tables.rollups import AMOUNTS, JOB_AMOUNTS, LABELS, NAMES
+from fleet_ett.postgres.tables.rollups import AMOUNTS, LABELS, NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sqlalchemy import FromClause, Subquery, Table
 
-    from fleet_ett.postgres.queries_windows import Chosen, Span
     from fleet_ett.reads import Scope
 
     Columns = dict[str, ColumnElement[Any]]
@@ -80,66 +75,6 @@ def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
 def lives_of(scope: Scope, by: Sequence[str]) -> Lives:
     """The jobs that are read as a whole for these groups."""
     return Lives.of(scope.window, by_time=bool(set(by) & set(TIMES)))
-
-
-def job_sums(
-    pieces: Pieces,
-    lives: Lives,
-    chosen: Chosen = (),
-    *,
-    only_cut: bool = False,
-    left_out: Sequence[Span] = (),
-) -> Subquery:
-    """job_id, hour_ns and JOB_AMOUNTS of all jobs in the window, or of those that `chosen` holds for.
-
-    Several rows may be of one job and time; `hour_ns` is the day of what is of a whole day, and 0 of what is of a whole
-    job. `only_cut`, `left_out`: the caller adds whole jobs, and these periods, by himself.
-    """
-    if lives.running:
-        return _running_sums(pieces, lives, chosen, only_cut=only_cut)
-    parts: list[Select[Any]] = []
-    for spans, table, period in (
-        (pieces.days, job_days, job_days.c["day_ns"]),
-        (pieces.hours, job_hours, job_hours.c["hour_ns"]),
-    ):
-        parts += [
-            signed(_amounts(table, period, chosen).where(*span.holds(period)), span.sign, JOB_AMOUNTS)
-            for span in spans
-            if span not in left_out
-        ]
-    parts += [select(rows.c.job_id, rows.c.hour_ns, *_by_heading(rows)) for rows in pieces.edges]
-    parts.append(_late_amounts(chosen).where(*pieces.late(without=left_out)))
-    return union_all(*parts).subquery("job_sums")
-
-
-def _running_sums(pieces: Pieces, lives: Lives, chosen: Chosen, *, only_cut: bool) -> Subquery:
-    """The same from lives and running totals."""
-    nowhere = literal(0, BigInteger)
-    cut = [lives.cut()] if only_cut else []
-    parts = [_beside_jobs(_amounts(job_lives, nowhere, chosen), job_lives).where(*lives.lives(), *cut)]
-    for mark, whose, sign in lives.totals():
-        of_mark = _beside_jobs(_amounts(job_totals, nowhere, chosen), job_totals)
-        parts.append(signed(of_mark.where(job_totals.c.hour_ns == mark, whose), sign, JOB_AMOUNTS))
-    for rows, whose in pieces.edges_of(lives):
-        parts.append(
-            _beside_jobs(select(rows.c.job_id, rows.c.hour_ns, *_by_heading(rows)), rows).where(whose)
-        )
-    parts.append(_beside_jobs(_late_amounts(chosen), ledger_deltas).where(*lives.late_running(), *cut))
-    return union_all(*parts).subquery("job_sums")
-
-
-def _amounts(table: Table, hour: ColumnElement[int], chosen: Chosen) -> Select[Any]:
-    columns = [table.c.job_id, hour.label("hour_ns"), *(table.c[name] for name in JOB_AMOUNTS)]
-    return select(*columns).where(*(one(table.c.job_id) for one in chosen))
-
-
-def _late_amounts(chosen: Chosen) -> Select[Any]:
-    late = select(ledger_deltas.c.job_id, ledger_deltas.c.hour_ns, *_by_heading(ledger_deltas))
-    return late.where(*(one(ledger_deltas.c.job_id) for one in chosen))
-
-
-def _beside_jobs(query: Select[Any], table: FromClause) -> Select[Any]:
-    return query.join_from(table, jobs, jobs.c.job_id == table.c.job_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +179,7 @@ class Source:
 
     def beside_running(self, pieces: Pieces, lives: Lives) -> Iterator[Select[Any]]:
         """Job by job what no lives and running totals hold: edges, and what is not folded yet."""
-        for edge, whose in pieces.edges_of(lives):
+        for edge, whose in lives.edges(pieces):
             rows = self._of_jobs(edge, edge.c.hour_ns, joined=True).where(whose)
             yield self.only_chosen(rows, edge.c.job_id)
         late = self._of_jobs(ledger_deltas, ledger_deltas.c.hour_ns, joined=True)
@@ -330,16 +265,3 @@ class Source:
             .select_from(table)
             .where(*row_passes(table, self.scope.filters, *here))
         )
-
-
-def _by_heading(table: FromClause) -> list[ColumnElement[Any]]:
-    """JOB_AMOUNTS of rows that have a heading."""
-    out: list[ColumnElement[Any]] = []
-    for name in JOB_AMOUNTS:
-        heading = next((one for one in ("productive", "unknown") if one in name), None)
-        if heading is None:
-            out.append(table.c[name])
-        else:
-            amount = table.c[name.replace(f"{heading}_", "")]
-            out.append(case((table.c.heading == heading, amount), else_=cast(0, BigInteger)).label(name))
-    return out

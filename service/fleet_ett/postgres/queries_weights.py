@@ -25,7 +25,8 @@ from sqlalchemy import (
 )
 
 from fleet_ett.postgres.queries_booked import TIMES, job_passes, period, signed
-from fleet_ett.postgres.queries_sums import Source, job_sums, lives_of
+from fleet_ett.postgres.queries_job_sums import job_sums
+from fleet_ett.postgres.queries_sums import Source, lives_of
 from fleet_ett.postgres.queries_windows import between
 from fleet_ett.postgres.tables import (
     job_days,
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, FromClause, Select, Subquery, Table
 
     from fleet_ett.postgres.queries_headings import Signed
-    from fleet_ett.postgres.queries_windows import Lives, Pieces, Span
+    from fleet_ett.postgres.queries_lives import Lives
+    from fleet_ett.postgres.queries_windows import Pieces, Span
     from fleet_ett.reads import Scope
 
 FINE = 1 / RATIO  # as in `weights.py`

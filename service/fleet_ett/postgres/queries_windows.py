@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Select,
     and_,
     bindparam,
     case,
@@ -26,34 +25,18 @@ from sqlalchemy import (
 )
 
 from fleet_ett.postgres.queries_named import Moment
-from fleet_ett.postgres.tables import job_hours, job_lives, jobs, ledger_deltas, segments
+from fleet_ett.postgres.tables import job_hours, ledger_deltas, segments
 from fleet_ett.reads import DAY_NS, HOUR_NS, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sqlalchemy import CTE, FromClause
+    from sqlalchemy import CTE
 
     Chosen = Sequence[Callable[[ColumnElement[int]], ColumnElement[bool]]]
 
 HALF_NS = DAY_NS // 2
-LONG_NS = 3 * DAY_NS  # of shorter windows most jobs stick out
 MOST_LISTED = 400  # periods that are named one by one, so that an index is used to the end of its key
-
-
-def named(window: Window) -> Window:
-    """The window with bounds that have names."""
-    return Window(Moment.of("start", window.start), Moment.of("end", window.end))
-
-
-def values_of(window: Window) -> dict[str, object]:
-    """What a statement is told of a window whose bounds have names, and of its pieces by days and by hours."""
-    bounds = (one for one in (window.start, window.end, *Lives.of(window).marks) if isinstance(one, Moment))
-    ways = ((True, False), (False, False), (False, True))
-    pieces = (Pieces.of(window, by_hour=by_hour, beyond=beyond).values() for by_hour, beyond in ways)
-    return {one.name: int(one) for one in bounds} | {
-        name: value for told in pieces for name, value in told.items()
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,116 +98,6 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
-    """Which jobs are read as a whole: those that lie in a long window, unless their time has to be told apart.
-
-    `used`: by their labels, with days and hours of the jobs that the window cuts. `running`: by their headings, with
-    the running totals of those, in any window that lies in more than one hour.
-    """
-
-    window: Window
-    used: bool
-    running: bool
-
-    @classmethod
-    def of(cls, window: Window, *, by_time: bool = False) -> Lives:
-        """Those of a window; `by_time`: none."""
-        start, end = window.start, window.end
-        if by_time or start is None or end is None:
-            return cls(window, not by_time, not by_time)
-        return cls(window, end - start >= LONG_NS, start < end and start // HOUR_NS < end // HOUR_NS)
-
-    @property
-    def marks(self) -> tuple[Moment | None, Moment | None]:
-        """The hours whose running totals are what was held before the window's whole hours, and until they end."""
-        told = zip(("mark_low", "mark_high"), _full_hours(self.window, beyond=True), strict=True)
-        low, high = (Moment.of(name, None if one is None else one - HOUR_NS) for name, one in told)
-        return low, high
-
-    @property
-    def are_all(self) -> bool:
-        """Whether there are no other jobs."""
-        return self.used and self.window.start is None and self.window.end is None
-
-    def whole(self) -> ColumnElement[bool]:
-        """Whether a job of `jobs` lies in the window with all its time. A live one may not end in it."""
-        start, end = self.window.start, self.window.end
-        ways = [] if start is None else [jobs.c.start_ns >= start]
-        return and_(true(), *ways, *([] if end is None else [jobs.c.end_ns <= end]))
-
-    def cut(self) -> ColumnElement[bool]:
-        """Whether it may have time on both sides of a bound: the other jobs with time in the window."""
-        bounds = [one for one in (self.window.start, self.window.end) if one is not None]
-        ways = (
-            and_(jobs.c.start_ns < one, or_(jobs.c.end_ns > one, jobs.c.end_ns.is_(None))) for one in bounds
-        )
-        return or_(false(), *ways)
-
-    def begun(self) -> ColumnElement[bool]:
-        """Whether a job of `jobs` has time before the window, and may have some in it."""
-        start = self.window.start
-        if start is None:
-            return false()
-        return and_(jobs.c.start_ns < start, or_(jobs.c.end_ns > start, jobs.c.end_ns.is_(None)))
-
-    def going_on(self) -> ColumnElement[bool]:
-        """Whether it may have time after the window, and has begun before that is over."""
-        end = self.window.end
-        if end is None:
-            return false()
-        return and_(jobs.c.start_ns < end, or_(jobs.c.end_ns > end, jobs.c.end_ns.is_(None)))
-
-    def lives(self) -> list[ColumnElement[bool]]:
-        """Whether a job's life counts in full, before its running totals are taken away; needs `job_lives` beside it.
-
-        One that may go on after the window does if its last hour lies before the window's end, for it then has no total
-        there.
-        """
-        last, (low, high) = job_lives.c.last_hour_ns, self.marks
-        start, end, out = self.window.start, self.window.end, []
-        if start is not None:
-            begun = and_(or_(jobs.c.end_ns > start, jobs.c.end_ns.is_(None)), last >= low)
-            out.append(or_(jobs.c.start_ns >= start, begun))
-        if end is not None:
-            out.append(or_(jobs.c.end_ns <= end, and_(jobs.c.start_ns < end, last < high)))
-        return out
-
-    def totals(self) -> list[tuple[Moment, ColumnElement[bool], int]]:
-        """Which running totals of which jobs are added (1) or taken away (-1)."""
-        low, high = self.marks
-        told = ((high, self.going_on(), 1), (low, self.begun(), -1))
-        return [(mark, whose, sign) for mark, whose, sign in told if mark is not None]
-
-    def late_running(self) -> list[ColumnElement[bool]]:
-        """Deltas that are not in the lives and running totals yet; needs `jobs` beside them."""
-        (low, high), hour, out = self.marks, ledger_deltas.c.hour_ns, []
-        if self.window.start is not None:
-            out.append(or_(jobs.c.start_ns >= self.window.start, and_(self.begun(), hour > low)))
-        if self.window.end is not None:
-            out.append(or_(jobs.c.end_ns <= self.window.end, and_(self.going_on(), hour <= high)))
-        return out
-
-    def only_whole(self, query: Select[Any], table: FromClause) -> Select[Any]:
-        """The rows of jobs that lie whole in the window, of a table with job_id."""
-        return query if self.are_all else _beside_jobs(query, table).where(self.whole())
-
-    def only_cut(self, query: Select[Any], table: FromClause) -> Select[Any]:
-        """The rows of the other jobs."""
-        return _beside_jobs(query, table).where(self.cut()) if self.used else query
-
-    def late(self, query: Select[Any], of_others: Sequence[ColumnElement[bool]]) -> Select[Any]:
-        """Deltas: all of a job that lies whole in the window, those of others where `of_others` holds."""
-        joined = self.used and not self.are_all
-        return (_beside_jobs(query, ledger_deltas) if joined else query).where(*self.late_where(of_others))
-
-    def late_where(self, of_others: Sequence[ColumnElement[bool]]) -> list[ColumnElement[bool]]:
-        """The condition of `late`."""
-        if self.are_all:
-            return []
-        return [or_(self.whole(), and_(true(), *of_others))] if self.used else list(of_others)
-
-
-@dataclass(frozen=True, slots=True)
 class Pieces:
     """What a window consists of.
 
@@ -255,7 +128,7 @@ class Pieces:
         start, end = window.start, window.end
         if start is not None and end is not None and (start >= end or start // HOUR_NS == end // HOUR_NS):
             return cls((), (), (Edge(start, end),) if start < end else (), chosen)
-        low, high = _full_hours(window, beyond=beyond)
+        low, high = full_hours(window, beyond=beyond)
         edges = []
         if start is not None and low is not None and start != low:
             edges.append(Edge(low, start, -1) if low < start else Edge(start, low))
@@ -292,12 +165,6 @@ class Pieces:
             _edge(place, one, self.chosen) if self.chosen else _edge_of_all(place, one) for place, one in told
         )
 
-    def edges_of(self, lives: Lives) -> list[tuple[CTE, ColumnElement[bool]]]:
-        """Each edge, and which jobs have time in it that is not in their lives and running totals."""
-        start = lives.window.start
-        whose = [lives.begun() if start in (one.low, one.high) else lives.going_on() for one in self.parts]
-        return list(zip(self.edges, whose, strict=True))
-
     def values(self) -> dict[str, object]:
         """What a statement is told of them."""
         out = {name: value for span in (*self.days, *self.hours) for name, value in span.values().items()}
@@ -313,10 +180,6 @@ class Pieces:
         return [or_(*ways), *taken] if ways else [false()]
 
 
-def _beside_jobs(query: Select[Any], table: FromClause) -> Select[Any]:
-    return query.join_from(table, jobs, jobs.c.job_id == table.c.job_id)
-
-
 def between(column: ColumnElement[int], low: int | None, high: int | None) -> list[ColumnElement[bool]]:
     """Whether it lies in [low, high)."""
     out: list[ColumnElement[bool]] = []
@@ -327,7 +190,7 @@ def between(column: ColumnElement[int], low: int | None, high: int | None) -> li
     return out
 
 
-def _full_hours(window: Window, *, beyond: bool) -> tuple[int | None, int | None]:
+def full_hours(window: Window, *, beyond: bool) -> tuple[int | None, int | None]:
     """Where its full hours begin and end (ns); `beyond`: an hour of which more than half lies in it is one of them."""
     (low, over), (high, rest) = (
         (None, 0) if one is None else (one - one % HOUR_NS, one % HOUR_NS)
