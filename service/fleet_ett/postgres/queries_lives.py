@@ -46,7 +46,7 @@ class Lives:
     @property
     def marks(self) -> tuple[Moment | None, Moment | None]:
         """The hours whose running totals are what was held before the window's whole hours, and until they end."""
-        told = zip(("mark_low", "mark_high"), full_hours(self.window, beyond=True), strict=True)
+        told = zip(("mark_low", "mark_high"), full_hours(self.window), strict=True)
         low, high = (Moment.of(name, None if one is None else one - HOUR_NS) for name, one in told)
         return low, high
 
@@ -107,16 +107,16 @@ class Lives:
     def edges(self, pieces: Pieces) -> list[tuple[CTE, ColumnElement[bool]]]:
         """Each edge, and which jobs have time in it that is not in their lives and running totals."""
         start = self.window.start
-        whose = [self.begun() if start in (one.low, one.high) else self.going_on() for one in pieces.parts]
+        whose = [self.begun() if one.low == start else self.going_on() for one in pieces.parts]
         return list(zip(pieces.edges, whose, strict=True))
 
     def late_running(self) -> list[ColumnElement[bool]]:
         """Deltas that are not in the lives and running totals yet; needs `jobs` beside them."""
         (low, high), hour, out = self.marks, ledger_deltas.c.hour_ns, []
         if self.window.start is not None:
-            out.append(or_(jobs.c.start_ns >= self.window.start, and_(self.begun(), hour > low)))
+            out.append(or_(jobs.c.start_ns >= self.window.start, hour > low))
         if self.window.end is not None:
-            out.append(or_(jobs.c.end_ns <= self.window.end, and_(self.going_on(), hour <= high)))
+            out.append(or_(jobs.c.end_ns <= self.window.end, hour <= high))
         return out
 
     def only_whole(self, query: Select[Any], table: FromClause) -> Select[Any]:

@@ -69,7 +69,7 @@ def cells(
 
 def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
     """The pieces of the window for these groups."""
-    return Pieces.of(scope.window, by_hour="hour" in by, beyond=not {"hour", "day"} & set(by))
+    return Pieces.of(scope.window, by_hour="hour" in by, beyond="day" not in by)
 
 
 def lives_of(scope: Scope, by: Sequence[str]) -> Lives:

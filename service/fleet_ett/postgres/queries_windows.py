@@ -76,21 +76,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """[low, high) in ns, within one hour. `sign`: -1 where it is taken away."""
+    """[low, high) in ns, within one hour."""
 
     low: int
     high: int
-    sign: int = 1
-
-    def name(self, place: int) -> str:
-        """What a statement calls it that has several."""
-        return f"{'edge' if self.sign > 0 else 'less'}_{place}"
 
     def moments(self, place: int) -> tuple[Moment, Moment, Moment]:
-        """Its hour and its bounds as such a statement knows them."""
-        name = self.name(place)
+        """Its hour and its bounds as a statement knows them that has several edges."""
         told = {"hour": self.low // HOUR_NS * HOUR_NS, "low": self.low, "high": self.high}
-        hour, low, high = (Moment.of(f"{name}_{one}", value) for one, value in told.items())
+        hour, low, high = (Moment.of(f"edge_{place}_{name}", value) for name, value in told.items())
         assert hour is not None
         assert low is not None
         assert high is not None
@@ -101,8 +95,7 @@ class Edge:
 class Pieces:
     """What a window consists of.
 
-    Days may reach beyond the window, and hours be taken away again; so may hours, and parts of them: of what is cut,
-    the smaller part is read.
+    Days may reach beyond the window, and hours be taken away again: of a day that is cut, the fewer are read.
     """
 
     days: tuple[Span, ...]
@@ -122,20 +115,16 @@ class Pieces:
     ) -> Pieces:
         """The pieces of a window; `by_hour`: hours instead of days; `chosen`: of which jobs the edges are.
 
-        `beyond`: days and hours may reach beyond the window. `prefix`: of names, where a statement has the pieces of
-        two windows; the edges are of one.
+        `beyond`: days may reach beyond the window. `prefix`: of names, where a statement has the pieces of two windows;
+        the edges are of one.
         """
         start, end = window.start, window.end
         if start is not None and end is not None and (start >= end or start // HOUR_NS == end // HOUR_NS):
             return cls((), (), (Edge(start, end),) if start < end else (), chosen)
-        low, high = full_hours(window, beyond=beyond)
-        edges = []
-        if start is not None and low is not None and start != low:
-            edges.append(Edge(low, start, -1) if low < start else Edge(start, low))
-            prefix += "down_" if low < start else ""
-        if end is not None and high is not None and end != high:
-            edges.append(Edge(end, high, -1) if end < high else Edge(high, end))
-            prefix += "up_" if end < high else ""
+        low, high = full_hours(window)
+        edges = [Edge(start, low)] if start is not None and low is not None and start < low else []
+        if end is not None and high is not None and high < end:
+            edges.append(Edge(high, end))
         first = None if low is None else -(-low // DAY_NS) * DAY_NS
         last = None if high is None else high // DAY_NS * DAY_NS
         if by_hour or (first is not None and last is not None and first >= last):
@@ -190,17 +179,10 @@ def between(column: ColumnElement[int], low: int | None, high: int | None) -> li
     return out
 
 
-def full_hours(window: Window, *, beyond: bool) -> tuple[int | None, int | None]:
-    """Where its full hours begin and end (ns); `beyond`: an hour of which more than half lies in it is one of them."""
-    (low, over), (high, rest) = (
-        (None, 0) if one is None else (one - one % HOUR_NS, one % HOUR_NS)
-        for one in (window.start, window.end)
-    )
-    if low is not None and over and not (beyond and over < HOUR_NS // 2):
-        low += HOUR_NS
-    if high is not None and beyond and rest > HOUR_NS // 2:
-        high += HOUR_NS
-    return low, high
+def full_hours(window: Window) -> tuple[int | None, int | None]:
+    """Where its full hours begin and end (ns)."""
+    low = None if window.start is None else -(-window.start // HOUR_NS) * HOUR_NS
+    return low, None if window.end is None else window.end // HOUR_NS * HOUR_NS
 
 
 @lru_cache(maxsize=128)  # one object for one edge: the questions of one page have one window
@@ -209,7 +191,7 @@ def _edge_of_all(place: int, edge: Edge) -> CTE:
 
 
 def _edge(place: int, edge: Edge, chosen: Chosen) -> CTE:
-    """Cells of the segments clipped to an edge, times its sign.
+    """Cells of the segments clipped to an edge.
 
     Only of jobs with time in that hour, and of those for whose id all conditions of `chosen` hold.
     """
@@ -224,8 +206,7 @@ def _edge(place: int, edge: Edge, chosen: Chosen) -> CTE:
     first = select(func.max(earlier.c.start_ns)).where(
         earlier.c.job_id == held.c.job_id, earlier.c.start_ns <= low
     )
-    first_ns, last_ns = func.greatest(own.c.start_ns, low), func.least(own.c.end_ns, high)
-    wall = last_ns - first_ns if edge.sign > 0 else first_ns - last_ns
+    wall = func.least(own.c.end_ns, high) - func.greatest(own.c.start_ns, low)
     gpu = wall * own.c.gpus  # at most the ledger's cell of this hour, which is a bigint
     names = ("heading", "phase", "component", "repeated")
     clipped = (
@@ -250,7 +231,7 @@ def _edge(place: int, edge: Edge, chosen: Chosen) -> CTE:
     columns = [column for column in clipped.c if column.name != "attempt_id"]
     hour_ns = hour.__clause_element__().label("hour_ns")
     rows = select(held.c.job_id, clipped.c.attempt_id, hour_ns, *columns).join_from(held, clipped, true())
-    return rows.cte(edge.name(place))
+    return rows.cte(f"edge_{place}")
 
 
 def hours_cut_before(window: Window, since: int) -> list[int]:
