@@ -73,13 +73,11 @@ def questions(now: int, jobs: list[str]) -> list[Question]:
         "from": str(now - 20 * DAY - 17 * HOUR // 13),
         "to": str(now - 6 * DAY + 5 * HOUR // 7),
     }
-    # half a day in hours, the most there is, whatever the time is now; and that at both ends
-    noon = now - now % DAY - DAY // 2
-    windows["30 d from noon"] = {"from": str(noon - 29 * DAY - 123_456_789)}
-    windows["noon to noon"] = {
-        "from": str(noon - 20 * DAY - 123_456_789),
-        "to": str(noon - 6 * DAY + 123_456_789),
-    }
+    # bounds at which most has to be read besides whole days, whatever the time is now
+    noon = now - now % DAY - DAY // 2 + HOUR // 2
+    windows["30 d from 12:30"] = {"from": str(noon - 29 * DAY)}
+    windows["12:30 to 12:30"] = {"from": str(noon - 20 * DAY), "to": str(noon - 6 * DAY)}
+    windows["30 d to now"] = {"from": str(now - 30 * DAY), "to": str(now + 1)}
     windows["all"] = {}
     out: list[Question] = []
     for path, window, more in _asked(jobs):
@@ -94,11 +92,13 @@ def _asked(jobs: list[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
     ett, lost, work = (f"/v1/fleet/{name}" for name in ("ett", "lost-time", "repeated-work"))
     yield from ((ett, window, {}) for window in ("all", "30 d", "7 d", "1 d", "past"))
     yield from ((ett, "30 d", {"by": by}) for by in BY)
-    for window in ("30 d from noon", "noon to noon"):
-        yield from (
-            (ett, window, {"by": by} if by else {}) for by in ("", "team", "cluster,team", "job", "week")
-        )
+    for window in ("30 d from 12:30", "12:30 to 12:30", "30 d to now"):
+        for by in ("", "team", "cluster,team", "job", "day", "week"):
+            yield ett, window, {"by": by} if by else {}
         yield from ((ett, window, chosen) for chosen in ({"component": "compiler"}, {"cause": "gpu_oom"}))
+        yield lost, window, {"by": "team"}
+        yield lost, window, {"by": "cluster,team"}
+        yield from ((path, window, {}) for path in ("/v1/components/checkpoint", work))
     yield ett, "7 d", {"by": "hour", "limit": "200"}
     yield ett, "1 d", {"by": "hour"}
     yield from ((ett, "30 d", chosen) for chosen in FILTERS)
@@ -113,7 +113,6 @@ def _asked(jobs: list[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
     for name in COMPONENTS:
         yield f"/v1/components/{name}", "30 d", {}
         yield f"/v1/components/{name}", "30 d", {"team": "team-01"}
-    yield "/v1/components/checkpoint", "30 d from noon", {}
     yield "/v1/components/compiler", "7 d", {"trend": "hour"}
     for path in ("/v1/incidents", "/v1/jobs"):
         yield path, "all", {}
