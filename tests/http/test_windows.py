@@ -300,20 +300,24 @@ def test_losses_are_the_segments_that_were_not_productive(
             )
 
 
+@pytest.mark.parametrize("filters", [{}, {"job": ["a", "e", "g", "c"]}, {"team": "ads"}])
 @pytest.mark.parametrize("component", ["compiler", "model_owner", "checkpoint"])
-def test_the_worst_jobs_are_those_that_lost_most_in_the_window(service: Service, component: str) -> None:
+def test_the_worst_jobs_are_those_that_lost_most_in_the_window(
+    service: Service, component: str, filters: dict[str, Any]
+) -> None:
     """Also those that the window cuts, which lost more in all of their lives."""
     found = []
     for low, high in windows():
-        rows = service.pages("/v1/fleet/lost-time", from_=low, to=high, by="job", component=component)
+        asked = {"component": component, **filters}
+        rows = service.pages("/v1/fleet/lost-time", from_=low, to=high, by="job", **asked)
         rows.sort(key=lambda row: (-max(row["direct_gpu_ns"], row["induced_gpu_ns"]), row["job"]))
         names = ("job", "direct_gpu_ns", "induced_gpu_ns")
         for most in (1, 2, 10):
-            page = service.get(f"/v1/components/{component}", from_=low, to=high, worst=most)
+            page = service.get(f"/v1/components/{component}", from_=low, to=high, worst=most, **filters)
             worst = [tuple(row[name] for name in names) for row in page["worst_jobs"]]
             assert [tuple(row[name] for name in names) for row in rows[:most]] == worst, (low, high, most)
             found += worst
-    assert len({job for job, *_ in found}) > 3
+    assert len({job for job, *_ in found}) > 2
 
 
 @pytest.mark.parametrize("filters", [{"component": "compiler"}, {"phase": "evaluation"}])

@@ -119,10 +119,13 @@ def test_other_questions_are_other_statements() -> None:
     assert len(asked) == len({id(one) for one in asked})
 
 
-def test_a_page_of_jobs_is_the_same_statement_as_the_next() -> None:
+@pytest.mark.parametrize(("make", "by", "more"), [(one[0], one[1], one[2:]) for one in QUESTIONS])
+def test_a_page_of_jobs_is_the_same_statement_as_the_next(
+    make: Callable[..., Select[Any]], by: tuple[str, ...], more: tuple[Any, ...]
+) -> None:
     """Whatever they are called, and however many they are."""
     pages = [("a", "b"), ("c", "d", "e"), ("a",)]
-    asked = [statement(_ett, scope("days", 0, job=names), ("job",), PAGE) for names in pages]
+    asked = [statement(make, scope("cut hours", 0, job=names), by, *more) for names in pages]
     assert asked[0][0] is asked[1][0]
     assert asked[0][0] is not asked[2][0]
     for names, (query, values) in zip(pages, asked, strict=True):

@@ -45,7 +45,7 @@ TIMES = ("hour", "day", "week")
 def booked_of(job: str, window: Window) -> Subquery:
     """A job's cells in the window: job_id, attempt_id, hour_ns, the labels and the four amounts."""
     own = select(jobs.c.job_id).where(jobs.c.job == job).scalar_subquery()
-    pieces = Pieces.of(window, by_hour=True, chosen=[lambda job_id: job_id == own])
+    pieces = Pieces.of(window, by_hour=True, chosen=(lambda job_id: job_id == own,))
     names = ("job_id", "attempt_id", "hour_ns", "heading", "phase", "component", "repeated", *AMOUNTS)
     parts = [
         select(*(ledger.c[name] for name in names)).where(

@@ -70,7 +70,7 @@ def list_attempts(conn: Connection, job: str) -> list[Row]:
 
 def _with_sums(window: Window, chosen: ColumnElement[bool]) -> Select[Any]:
     wanted = select(jobs.c.job_id).where(chosen).cte("wanted")
-    those: Chosen = [lambda job_id: job_id.in_(select(wanted.c.job_id))]
+    those: Chosen = (lambda job_id: job_id.in_(select(wanted.c.job_id)),)
     rows = job_sums(Pieces.of(window, chosen=those), Lives.of(window), those)
     names = [name for name in JOB_AMOUNTS if name not in UNSHOWN]
     sums = (

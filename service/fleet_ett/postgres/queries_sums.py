@@ -7,6 +7,7 @@ folded yet from `ledger_deltas`. Everything here builds SQL and asks nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -24,6 +25,7 @@ from sqlalchemy import (
 from fleet_ett.postgres.queries_booked import TIMES, job_passes, row_passes, signed
 from fleet_ett.postgres.queries_chosen import ChosenJobs, Jobs, only_of
 from fleet_ett.postgres.queries_lives import Lives
+from fleet_ett.postgres.queries_named import is_one_of
 from fleet_ett.postgres.queries_windows import Pieces
 from fleet_ett.postgres.tables import (
     fleet_days,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import FromClause, Subquery, Table
 
+    from fleet_ett.postgres.queries_windows import Chosen
     from fleet_ett.reads import Scope
 
     Columns = dict[str, ColumnElement[Any]]
@@ -68,8 +71,15 @@ def cells(
 
 
 def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
-    """The pieces of the window for these groups."""
-    return Pieces.of(scope.window, by_hour="hour" in by, beyond="day" not in by)
+    """The pieces of the window for these groups; edges are looked up for the jobs that are asked for alone."""
+    chosen = _called(scope.filters.job) if scope.filters.job else ()
+    return Pieces.of(scope.window, by_hour="hour" in by, beyond="day" not in by, chosen=chosen)
+
+
+@lru_cache(maxsize=64, typed=True)  # one object for one question; `Names` are not what they are called
+def _called(names: tuple[str, ...]) -> Chosen:
+    asked = select(jobs.c.job_id).where(is_one_of(jobs.c.job, names))
+    return (lambda job_id: job_id.in_(asked),)
 
 
 def lives_of(scope: Scope, by: Sequence[str]) -> Lives:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import CTE
 
-    Chosen = Sequence[Callable[[ColumnElement[int]], ColumnElement[bool]]]
+    Chosen = tuple[Callable[[ColumnElement[int]], ColumnElement[bool]], ...]
 
 HALF_NS = DAY_NS // 2
 MOST_LISTED = 400  # periods that are named one by one, so that an index is used to the end of its key
@@ -149,10 +149,7 @@ class Pieces:
     @property
     def edges(self) -> tuple[CTE, ...]:
         """Rows of segments, cut at the bounds of each edge."""
-        told = enumerate(self.parts)
-        return tuple(
-            _edge(place, one, self.chosen) if self.chosen else _edge_of_all(place, one) for place, one in told
-        )
+        return tuple(_edge(place, one, self.chosen) for place, one in enumerate(self.parts))
 
     def values(self) -> dict[str, object]:
         """What a statement is told of them."""
@@ -186,10 +183,6 @@ def full_hours(window: Window) -> tuple[int | None, int | None]:
 
 
 @lru_cache(maxsize=128)  # one object for one edge: the questions of one page have one window
-def _edge_of_all(place: int, edge: Edge) -> CTE:
-    return _edge(place, edge, ())
-
-
 def _edge(place: int, edge: Edge, chosen: Chosen) -> CTE:
     """Cells of the segments clipped to an edge.
 
