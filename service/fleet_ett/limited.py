@@ -26,6 +26,10 @@ class TeamReads:
         """See `Reads`."""
         return self._books.ett(self._mine(scope), by, page)
 
+    def weights(self, scope: Scope) -> Row:
+        """See `Reads`."""
+        return self._books.weights(self._mine(scope))
+
     def held(self, scope: Scope, by: Sequence[str]) -> list[Row]:
         """See `Reads`."""
         return self._books.held(self._mine(scope), by)

@@ -101,6 +101,10 @@ class Reads(Protocol):
         """
         ...
 
+    def weights(self, scope: Scope) -> Row:
+        """`jobs` that held something, and `ratios`: of all groups together, where a job is in several."""
+        ...
+
     def held(self, scope: Scope, by: Sequence[str]) -> list[Row]:
         """What was held and what of it was productive (GPU-ns) in groups of `by`; without `by` always one row."""
         ...

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleet_ett.core.ratios import ett
 from fleet_ett.core.taxonomy import HEADINGS
-from fleet_ett.reads import RATIO
+from fleet_ett.reads import ETT_BY, RATIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,12 +65,15 @@ def fleet_figures(row: Row) -> Row:
     }
 
 
-def added_up(rows: Sequence[Row]) -> Row:
-    """The sums of all groups together, where each job is in one of them; there is at least one."""
+def added_up(rows: Sequence[Row], weights: Row | None = None) -> Row:
+    """The sums of all groups together; there is at least one.
+
+    `weights`: those of all jobs, where a job is in several groups.
+    """
     out: Row = {
         name: sum(number(row, name) for row in rows)
         for name, value in rows[0].items()
-        if isinstance(value, int)
+        if isinstance(value, int) and name not in ETT_BY
     }
     for name in ("headings", "gpu_headings"):
         sums: dict[str, int] = {}
@@ -80,6 +83,7 @@ def added_up(rows: Sequence[Row]) -> Row:
             for heading, amount in told.items():
                 sums[heading] = sums.get(heading, 0) + int(amount)
         out[name] = sums
+    out |= weights or {}
     jobs, ratios = number(out, "jobs"), number(out, "ratios")
     return out | {"ett_job_weighted": float(ratios) / float(jobs) * RATIO if jobs else None}
 

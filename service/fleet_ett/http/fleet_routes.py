@@ -51,9 +51,10 @@ def get_ett(request: Request, open_books: Books, query: Annotated[GroupedQuery, 
     page = page_of(request, query.limit, query.cursor, key_shape(by))
     with open_books() as books:
         found = books.ett(scope, by, page) if by else []
-        # a page with all groups of such names has every job once
-        is_all = found and page.after is None and len(found) <= query.limit and set(by) <= NAMES
-        total = fleet_figures(added_up(found) if is_all else books.ett(scope, (), Page(1))[0])
+        if not found or page.after is not None or len(found) > query.limit or "job" in by:
+            total = fleet_figures(books.ett(scope, (), Page(1))[0])
+        else:  # all groups are there; in those of such names every job is once
+            total = fleet_figures(added_up(found, None if set(by) <= NAMES else books.weights(scope)))
     rows, following = cut(request, found, query.limit)
     total.pop("_key", None)
     items = [EttRow.model_validate(fleet_figures(row)) for row in rows]

@@ -40,6 +40,25 @@ def sum_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> li
     return found
 
 
+def sum_weights(conn: Connection, scope: Scope) -> Row:
+    """How many jobs held something, and the sum of their ratios: what groups of times do not add up to."""
+    chosen = choose(conn, scope, lives_of(scope, ()))
+    if chosen is None:
+        query, values = statement(_weights, scope, ())
+    else:
+        query, values = statement(_weights_of_jobs, scope, (), also=chosen[0].values())
+    return exact_rows(conn, query, values)[0]
+
+
+def _weights(scope: Scope, by: Sequence[str]) -> Select[Any]:
+    rows = weights_of([(1, scope)], by, pieces_of(scope, by))
+    return select(*(total(rows.c[name]).label(name) for name in WEIGHTS))
+
+
+def _weights_of_jobs(scope: Scope, by: Sequence[str]) -> Select[Any]:
+    return _weights(only(scope, Jobs.named()), by)
+
+
 def _page_of_ett(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
     chosen = choose(conn, scope, lives_of(scope, by))
     if chosen is None:

@@ -214,6 +214,14 @@ class Source:
         """The jobs that were chosen by what they booked or suffered."""
         return self.scope.filters.jobs if isinstance(self.scope.filters, ChosenJobs) else None
 
+    @property
+    def chosen(self) -> Chosen:
+        """Whether a job is one of these."""
+        if self.jobs is None:
+            return ()
+        every = self.jobs.every
+        return (lambda job_id: job_id.in_(select(every.c.job_id)),)
+
     def only_chosen(self, query: Select[Any], job_id: ColumnElement[int]) -> Select[Any]:
         """The rows of these, where there are filters of that kind."""
         return query if self.jobs is None else only_of(query, job_id, self.jobs.every)

@@ -44,7 +44,7 @@ from fleet_ett.reads import RATIO
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import ColumnElement, FromClause, Select, Subquery, Table
+    from sqlalchemy import ColumnElement, Select, Subquery, Table
 
     from fleet_ett.postgres.queries_headings import Signed
     from fleet_ett.postgres.queries_lives import Lives
@@ -69,7 +69,7 @@ def _parts(scope: Scope, by: Sequence[str], pieces: Pieces) -> list[Select[Any]]
     if lives.running:
         parts.append(_summed(scope, by, _whole_once(lives), once=True))
     if not lives.are_all:
-        rest = job_sums(pieces, lives, only_cut=True, left_out=spans)
+        rest = job_sums(pieces, lives, source.chosen, only_cut=True, left_out=spans)
         parts.append(_summed(scope, by, rest, once=False))
     if spans:
         if source.of_single_jobs or len(source.names) > 1:
@@ -89,21 +89,23 @@ def _whole_periods(pieces: Pieces, by: Sequence[str]) -> tuple[tuple[Span, ...],
 def _summed(scope: Scope, by: Sequence[str], rows: Subquery, *, once: bool) -> Select[Any]:
     """Jobs and the sum of their ratios from rows by job; `once`: each job is there once a group."""
     passing = job_passes(scope.filters, scope.window)
-    one = select(*_keys(rows, by), rows.c.job_id, *(rows.c[name] for name in RATIO_OF))
-    if passing or set(by) - set(TIMES):
-        one = one.join_from(rows, jobs, jobs.c.job_id == rows.c.job_id).where(*passing)
-    one = Source(scope, ()).only_chosen(one, rows.c.job_id)
-    named = one.subquery()
-    keys = [named.c[name] for name in by]
+    times = [name for name in by if name in TIMES]
+    moments = [period(rows.c.hour_ns, name).label(name) for name in times]
+    by_job = select(*moments, rows.c.job_id, *(rows.c[name] for name in RATIO_OF)).subquery()
     if not once:
-        amounts = [cast(func.sum(named.c[name]), Float).label(name) for name in RATIO_OF]
-        named = select(*keys, *amounts).group_by(*keys, named.c.job_id).subquery()
-        keys = [named.c[name] for name in by]
-    ratio = cast(named.c.productive_wall_ns, Float) / func.nullif(
-        cast(named.c.wall_ns, Float), 0, type_=Float
-    )
-    held, whole_ratio = func.count().filter(named.c.wall_ns > 0), cast(ratio * FINE, BigInteger)
-    summed = select(*keys, held.label("jobs"), func.sum(whole_ratio).label("ratios"))
+        amounts = [cast(func.sum(by_job.c[name]), Float).label(name) for name in RATIO_OF]
+        own = [by_job.c[name] for name in (*times, "job_id")]
+        by_job = select(*own, *amounts).group_by(*own).subquery()
+    keys = [(by_job if name in TIMES else jobs).c[name] for name in by]
+    useful, wall = (cast(by_job.c[name], Float) for name in reversed(RATIO_OF))
+    ratio = useful / func.nullif(wall, 0, type_=Float)
+    held, whole_ratio = func.count().filter(by_job.c.wall_ns > 0), cast(ratio * FINE, BigInteger)
+    summed: Select[Any] = select(
+        *keys, held.label("jobs"), func.sum(whole_ratio).label("ratios")
+    ).select_from(by_job)
+    if passing or len(times) < len(by):
+        summed = summed.join(jobs, jobs.c.job_id == by_job.c.job_id).where(*passing)
+    summed = Source(scope, ()).only_chosen(summed, by_job.c.job_id)
     return summed.group_by(*keys) if by else summed
 
 
@@ -181,8 +183,3 @@ def _once(told: Select[Any], changes: Select[Any]) -> Subquery:
         (func.coalesce(kept.c[name], 0) + func.coalesce(late.c[name], 0)).label(name) for name in RATIO_OF
     ]
     return select(*either, *sums).join_from(kept, late, same, full=True).subquery("once")
-
-
-def _keys(rows: FromClause, by: Sequence[str]) -> list[ColumnElement[Any]]:
-    """The columns of the groups, from rows by job and their jobs."""
-    return [(period(rows.c.hour_ns, name) if name in TIMES else jobs.c[name]).label(name) for name in by]

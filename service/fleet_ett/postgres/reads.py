@@ -62,6 +62,11 @@ class PostgresReads:
         self._check(scope.window)
         return queries_fleet.sum_ett(self._conn, self._open(scope), by, page)
 
+    def weights(self, scope: Scope) -> Row:
+        """See `Reads`."""
+        self._check(scope.window)
+        return queries_fleet.sum_weights(self._conn, self._open(scope))
+
     def held(self, scope: Scope, by: Sequence[str]) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window)

@@ -44,6 +44,11 @@ class FleetReads(PostgresReads):
         one = self._sole(scope)
         return super().ett(scope, by, page) if one is None else one.ett(scope, by, page)
 
+    def weights(self, scope: Scope) -> Row:
+        """See `Reads`."""
+        one = self._sole(scope)
+        return super().weights(scope) if one is None else one.weights(scope)
+
     def held(self, scope: Scope, by: Sequence[str]) -> list[Row]:
         """See `Reads`."""
         one = self._sole(scope)
