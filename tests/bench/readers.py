@@ -73,10 +73,13 @@ def questions(now: int, jobs: list[str]) -> list[Question]:
         "from": str(now - 20 * DAY - 17 * HOUR // 13),
         "to": str(now - 6 * DAY + 5 * HOUR // 7),
     }
-    # bounds at which most has to be read besides whole days, whatever the time is now
-    noon = now - now % DAY - DAY // 2 + HOUR // 2
-    windows["30 d from 12:30"] = {"from": str(noon - 29 * DAY)}
-    windows["12:30 to 12:30"] = {"from": str(noon - 20 * DAY), "to": str(noon - 6 * DAY)}
+    # half a day in hours, the most there is, whatever the time is now; and that at both ends
+    noon = now - now % DAY - DAY // 2
+    windows["30 d from noon"] = {"from": str(noon - 29 * DAY - 123_456_789)}
+    windows["noon to noon"] = {
+        "from": str(noon - 20 * DAY - 123_456_789),
+        "to": str(noon - 6 * DAY + 123_456_789),
+    }
     windows["30 d to now"] = {"from": str(now - 30 * DAY), "to": str(now + 1)}
     windows["all"] = {}
     out: list[Question] = []
@@ -92,7 +95,7 @@ def _asked(jobs: list[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
     ett, lost, work = (f"/v1/fleet/{name}" for name in ("ett", "lost-time", "repeated-work"))
     yield from ((ett, window, {}) for window in ("all", "30 d", "7 d", "1 d", "past"))
     yield from ((ett, "30 d", {"by": by}) for by in BY)
-    for window in ("30 d from 12:30", "12:30 to 12:30", "30 d to now"):
+    for window in ("30 d from noon", "noon to noon", "30 d to now"):
         for by in ("", "team", "cluster,team", "job", "day", "week"):
             yield ett, window, {"by": by} if by else {}
         yield from ((ett, window, chosen) for chosen in ({"component": "compiler"}, {"cause": "gpu_oom"}))

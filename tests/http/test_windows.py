@@ -207,7 +207,9 @@ def test_groups_of_any_window_are_the_segments(service: Service, segments: list[
             assert amounts == {name: found[key][name] for name in amounts}, (low, high, key)
 
 
-@pytest.mark.parametrize("by", ["cluster", "team", "model,team", "cluster,team", "day", "week", "hour", "team,day"])
+@pytest.mark.parametrize(
+    "by", ["cluster", "team", "model,team", "cluster,team", "day", "week", "hour", "team,day"]
+)
 def test_the_total_is_the_same_whatever_it_is_made_of(service: Service, by: str) -> None:
     """Of the groups where one page has them all, of the jobs where not."""
     for low, high in windows():
