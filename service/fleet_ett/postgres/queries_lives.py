@@ -63,25 +63,15 @@ class Lives:
 
     def cut(self) -> ColumnElement[bool]:
         """Whether it may have time on both sides of a bound: the other jobs with time in the window."""
-        bounds = [one for one in (self.window.start, self.window.end) if one is not None]
-        ways = (
-            and_(jobs.c.start_ns < one, or_(jobs.c.end_ns > one, jobs.c.end_ns.is_(None))) for one in bounds
-        )
-        return or_(false(), *ways)
+        return or_(self.begun(), self.going_on())
 
     def begun(self) -> ColumnElement[bool]:
         """Whether a job of `jobs` has time before the window, and may have some in it."""
-        start = self.window.start
-        if start is None:
-            return false()
-        return and_(jobs.c.start_ns < start, or_(jobs.c.end_ns > start, jobs.c.end_ns.is_(None)))
+        return false() if self.window.start is None else _spans(self.window.start)
 
     def going_on(self) -> ColumnElement[bool]:
         """Whether it may have time after the window, and has begun before that is over."""
-        end = self.window.end
-        if end is None:
-            return false()
-        return and_(jobs.c.start_ns < end, or_(jobs.c.end_ns > end, jobs.c.end_ns.is_(None)))
+        return false() if self.window.end is None else _spans(self.window.end)
 
     def lives(self) -> list[ColumnElement[bool]]:
         """Whether a job's life counts in full, before its running totals are taken away; needs `job_lives` beside it.
@@ -114,9 +104,9 @@ class Lives:
         """Deltas that are not in the lives and running totals yet; needs `jobs` beside them."""
         (low, high), hour, out = self.marks, ledger_deltas.c.hour_ns, []
         if self.window.start is not None:
-            out.append(or_(jobs.c.start_ns >= self.window.start, hour > low))
+            out.append(or_(jobs.c.start_ns >= self.window.start, and_(self.begun(), hour > low)))
         if self.window.end is not None:
-            out.append(or_(jobs.c.end_ns <= self.window.end, hour <= high))
+            out.append(or_(jobs.c.end_ns <= self.window.end, and_(self.going_on(), hour <= high)))
         return out
 
     def only_whole(self, query: Select[Any], table: FromClause) -> Select[Any]:
@@ -137,6 +127,11 @@ class Lives:
         if self.are_all:
             return []
         return [or_(self.whole(), and_(true(), *of_others))] if self.used else list(of_others)
+
+
+def _spans(moment: int) -> ColumnElement[bool]:
+    """Whether a job may have time on both sides of a moment."""
+    return and_(jobs.c.start_ns < moment, or_(jobs.c.end_ns > moment, jobs.c.end_ns.is_(None)))
 
 
 def beside_jobs(query: Select[Any], table: FromClause) -> Select[Any]:
