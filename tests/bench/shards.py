@@ -18,21 +18,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import select
-
 from fleet_ett.ingest import decode_batch
 from fleet_ett.pieces import server_of
-from fleet_ett.postgres import queries_fleet
+from fleet_ett.postgres import queries_fleet, queries_losses, queries_timeline, rollups
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.pool import open_pool
-from fleet_ett.postgres.queries_booked import booked, total
 from fleet_ett.postgres.reads import snapshot
 from fleet_ett.postgres.server import EmbeddedServer
 from fleet_ett.postgres.shards.servers import check_fleet, open_fleet
 from fleet_ett.postgres.shards.setup import set_up
 from fleet_ett.postgres.shards.store import FleetStore
 from fleet_ett.postgres.store import PostgresStore
-from fleet_ett.postgres.tables import jobs
 from fleet_ett.reads import HOUR_NS, Page, Scope, Window
 from tests.bench.ingest import phases
 
@@ -47,9 +43,25 @@ T0 = 1_772_452_800_000_000_000
 THREADS = 4
 TRIES = 5
 CELLS = ("productive", "startup", "replay", "unknown")
-_LEDGER = (
-    "INSERT INTO ledger SELECT job_id, 1, {0} + hour * {1}::bigint, heading, 'p', 'trainer', false, 1, 8, 1, 8"
-    " FROM jobs, generate_series(0, {2} - 1) hour, unnest(CAST(%(headings)s AS text[])) heading"
+ATTEMPTS = (
+    "INSERT INTO attempts (job_id, attempt_id, attempt, first_ns, last_ns, index) OVERRIDING SYSTEM VALUE"
+    " SELECT job_id, 1, 'a', start_ns, end_ns, 0 FROM jobs"
+)
+JOBS = (
+    "INSERT INTO jobs (job, cluster, team, start_ns, end_ns, as_of_ns) SELECT key, 'c' || n %% 4, 't' || n %% 20,"
+    " %(start)s, %(end)s, %(end)s FROM unnest(CAST(%(keys)s AS text[])) WITH ORDINALITY AS k (key, n)"
+)
+SEGMENTS = (
+    "INSERT INTO segments (job_id, attempt_id, start_ns, end_ns, heading, phase, component, repeated, gpus, settled)"
+    " SELECT job_id, 1, at, at + %(length)s, heading, heading, 'trainer', false, 8, true FROM jobs,"
+    " generate_series(CAST(%(start)s AS bigint), %(end)s - 1, %(hour)s) hour,"
+    " unnest(CAST(%(headings)s AS text[])) WITH ORDINALITY AS p (heading, n),"
+    " LATERAL (SELECT hour + (n - 1) * %(length)s AS at) a ORDER BY at"
+)
+LEDGER = (
+    "INSERT INTO ledger SELECT job_id, attempt_id, start_ns - start_ns %% %(hour)s, heading, phase, component,"
+    " repeated, sum(end_ns - start_ns), sum((end_ns - start_ns) * gpus), sum(end_ns - start_ns),"
+    " sum((end_ns - start_ns) * gpus) FROM segments GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 3"
 )
 
 
@@ -100,50 +112,38 @@ def bytes_an_event(engine: Engine) -> float:
 
 
 def fill(engine: Engine, keys: Sequence[str], hours: int) -> None:
-    """Books of those jobs: a cell an hour and heading."""
+    """Books of those jobs, which all run all the time: a segment and a cell an hour and heading, and their sums."""
+    told = {
+        "keys": list(keys), "start": T0, "end": T0 + hours * HOUR_NS, "hour": HOUR_NS,
+        "length": HOUR_NS // len(CELLS), "headings": list(CELLS),
+    }  # fmt: skip
     with engine.begin() as conn:
-        conn.exec_driver_sql("TRUNCATE jobs, attempts, ledger CASCADE")
-        for key in keys:
-            conn.exec_driver_sql(
-                "INSERT INTO jobs (job, cluster, team) VALUES (%(key)s, %(cluster)s, %(team)s)",
-                {"key": key, "cluster": f"c{hash(key) % 4}", "team": f"t{hash(key) % 20}"},
-            )
-        conn.exec_driver_sql(_LEDGER.format(T0, HOUR_NS, hours), {"headings": list(CELLS)})
+        conn.exec_driver_sql("TRUNCATE jobs, attempts, ledger, segments CASCADE")
+        for statement in (JOBS, ATTEMPTS, SEGMENTS, LEDGER):
+            conn.exec_driver_sql(statement, told)
+        rollups.backfill(conn)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
-        conn.exec_driver_sql("VACUUM ANALYZE jobs, ledger")
+        conn.exec_driver_sql("VACUUM ANALYZE")
 
 
-def by_job_and_phase(conn: Connection, window: Window) -> None:
-    """Sums by job and phase: all of it can be pushed down."""
-    rows = booked(window)
-    keys = (rows.c.job_id, rows.c.phase)
-    conn.execute(select(*keys, total(rows.c.wall_ns)).group_by(*keys)).all()
+def by_cluster(conn: Connection, window: Window) -> None:
+    """The reader behind `/v1/fleet/ett?by=cluster`."""
+    assert queries_fleet.sum_ett(conn, Scope(window), ["cluster"], Page())
 
 
-def by_phase(conn: Connection, window: Window) -> None:
-    """Sums by phase alone: Postgres fetches every row."""
-    rows = booked(window)
-    conn.execute(select(rows.c.phase, total(rows.c.wall_ns)).group_by(rows.c.phase)).all()
+def by_cluster_and_team(conn: Connection, window: Window) -> None:
+    """The reader behind `/v1/fleet/ett?by=cluster,team`: from the rows of jobs."""
+    assert queries_fleet.sum_ett(conn, Scope(window), ["cluster", "team"], Page())
 
 
-def by_phase_over_jobs(conn: Connection, window: Window) -> None:
-    """Sums by phase over sums by job and phase."""
-    rows = booked(window)
-    keys = (rows.c.job_id, rows.c.phase)
-    inner = select(*keys, total(rows.c.wall_ns).label("wall_ns")).group_by(*keys).subquery()
-    conn.execute(select(inner.c.phase, total(inner.c.wall_ns)).group_by(inner.c.phase)).all()
+def by_component(conn: Connection, window: Window) -> None:
+    """The reader behind `/v1/fleet/lost-time`."""
+    assert queries_losses.sum_lost_time(conn, Scope(window), ["component"], Page())
 
 
 def one_job(conn: Connection, window: Window) -> None:
-    """One job's sum by its id."""
-    job_id = conn.scalar(select(jobs.c.job_id).limit(1))
-    rows = booked(window)
-    conn.execute(select(total(rows.c.wall_ns)).where(rows.c.job_id == job_id)).all()
-
-
-def fleet_by_cluster(conn: Connection, window: Window) -> None:
-    """The reader behind `/v1/fleet/ett?by=cluster`."""
-    queries_fleet.sum_ett(conn, Scope(window), ["cluster"], Page())
+    """The reader behind `/v1/jobs/{job}/ledger`; the service asks the job's owner alone."""
+    assert queries_timeline.sum_ledger(conn, "job-1", Scope(window), ["phase"])
 
 
 def milliseconds(engine: Engine, ask: Callable[[Connection, Window], None], window: Window) -> float:
@@ -210,12 +210,12 @@ def main() -> None:
             cells = args.jobs * args.hours * len(CELLS)
             print(f"\n{f'{args.jobs:,} jobs, {cells:,} cells, warm, ms':40}{'one server':>12}{'joined':>12}")
             for name, ask, asked in (
-                ("fleet ETT by cluster, whole hours", fleet_by_cluster, window),
-                ("fleet ETT by cluster, cut hours", fleet_by_cluster, edges),
-                ("sums by job and phase", by_job_and_phase, window),
-                ("sums by phase", by_phase, window),
-                ("sums by phase over job and phase", by_phase_over_jobs, window),
-                ("one job by its id", one_job, window),
+                ("fleet ETT by cluster, whole hours", by_cluster, window),
+                ("fleet ETT by cluster, cut hours", by_cluster, edges),
+                ("fleet ETT by cluster and team, whole hours", by_cluster_and_team, window),
+                ("fleet ETT by cluster and team, cut hours", by_cluster_and_team, edges),
+                ("lost time by component, cut hours", by_component, edges),
+                ("one job's ledger by phase", one_job, window),
             ):
                 times = [milliseconds(engine, ask, asked) for engine in (alone, fleet.joined)]
                 print(f"{name:40}{times[0]:12.1f}{times[1]:12.1f}", flush=True)

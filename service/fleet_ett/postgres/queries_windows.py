@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from fleet_ett.postgres.queries_named import Moment
-from fleet_ett.postgres.tables import job_hours, ledger_deltas, segments
+from fleet_ett.postgres.tables import hour_segments, ledger_deltas
 from fleet_ett.reads import DAY_NS, HOUR_NS, Window
 
 if TYPE_CHECKING:
@@ -189,41 +189,17 @@ def _edge(place: int, edge: Edge, chosen: Chosen) -> CTE:
     Only of jobs with time in that hour, and of those for whose id all conditions of `chosen` hold.
     """
     hour, low, high = edge.moments(place)
-    told, late = (
-        select(table.c.job_id).where(table.c.hour_ns == hour, *(one(table.c.job_id) for one in chosen))
-        for table in (job_hours, ledger_deltas)
-    )
-    held = told.union(late).subquery("held")
-    earlier, own = segments.alias("earlier"), segments.alias("own")
-    # a job's segments do not overlap: the first one of interest is the last that starts at or before `low`
-    first = select(func.max(earlier.c.start_ns)).where(
-        earlier.c.job_id == held.c.job_id, earlier.c.start_ns <= low
-    )
-    wall = func.least(own.c.end_ns, high) - func.greatest(own.c.start_ns, low)
-    gpu = wall * own.c.gpus  # at most the ledger's cell of this hour, which is a bigint
-    names = ("heading", "phase", "component", "repeated")
-    clipped = (
-        select(
-            own.c.attempt_id,
-            *(own.c[name] for name in names),
-            wall.label("wall_ns"),
-            gpu.label("gpu_ns"),
-            case((own.c.settled, wall), else_=0).label("settled_wall_ns"),
-            case((own.c.settled, gpu), else_=0).label("settled_gpu_ns"),
-        )
-        .where(
-            own.c.job_id == held.c.job_id,
-            own.c.start_ns >= func.coalesce(first.correlate(held).scalar_subquery(), low),
-            own.c.start_ns < high,
-            own.c.end_ns > low,
-        )
-        .correlate(held)
-        .offset(0)  # job by job through the key, whatever the planner thinks of it
-        .lateral("clipped")
-    )
-    columns = [column for column in clipped.c if column.name != "attempt_id"]
-    hour_ns = hour.__clause_element__().label("hour_ns")
-    rows = select(held.c.job_id, clipped.c.attempt_id, hour_ns, *columns).join_from(held, clipped, true())
+    own = func.edge_segments(hour, low, high).table_valued(*hour_segments.c.keys(), name="own").c
+    wall = func.least(own.end_ns, high) - func.greatest(own.start_ns, low)
+    gpu = wall * own.gpus  # at most the ledger's cell of this hour, which is a bigint
+    names = ("job_id", "attempt_id", "hour_ns", "heading", "phase", "component", "repeated")
+    rows = select(
+        *(own[name] for name in names),
+        wall.label("wall_ns"),
+        gpu.label("gpu_ns"),
+        case((own.settled, wall), else_=0).label("settled_wall_ns"),
+        case((own.settled, gpu), else_=0).label("settled_gpu_ns"),
+    ).where(*(one(own.job_id) for one in chosen))
     return rows.cte(f"edge_{place}")
 
 

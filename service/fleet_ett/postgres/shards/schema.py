@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.dialects import postgresql
 
-from fleet_ett.postgres.tables import metadata
+from fleet_ett.postgres.tables import metadata, views
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ def joined_schema(servers: int) -> Iterator[str]:
     """The statements that make the schema anew over the foreign servers `ett_0` to `ett_<n-1>`."""
     yield f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE"
     yield f"CREATE SCHEMA {SCHEMA}"
-    for table in metadata.sorted_tables:
+    for table in (*metadata.sorted_tables, *views.sorted_tables):
         if table.name in AT_HOME:
             continue
         key = key_of(table)
@@ -61,6 +61,11 @@ def joined_schema(servers: int) -> Iterator[str]:
             yield from _together(table, servers)
         else:
             yield from _partitioned(table, key, servers)
+    yield (
+        f"CREATE FUNCTION {SCHEMA}.edge_segments(hour bigint, low bigint, high bigint)"  # noqa: S608 - our own names
+        f" RETURNS SETOF {SCHEMA}.hour_segments LANGUAGE sql STABLE AS $$SELECT * FROM {SCHEMA}.hour_segments"
+        " WHERE hour_ns = hour AND start_ns < high AND end_ns > low$$"
+    )
 
 
 def joined_reports(servers: int) -> Iterator[str]:

@@ -62,6 +62,7 @@ from fleet_ett.postgres.tables.rollups import (
     weight_hours,
     work_lives,
 )
+from fleet_ett.postgres.tables.views import hour_segments, views
 
 __all__ = [
     "attempt_nodes",
@@ -76,6 +77,7 @@ __all__ = [
     "fleet_days",
     "fleet_hours",
     "held_up",
+    "hour_segments",
     "incidents",
     "ingest_counts",
     "job_days",
@@ -102,6 +104,7 @@ __all__ = [
     "tenants",
     "token_changes",
     "tokens",
+    "views",
     "weight_days",
     "weight_hours",
     "work",
