@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 GOAL_MS, METRICS_GOAL_MS = 100, 50
 COMPONENTS = ("compiler", "checkpoint")
+ETT, LOST, WORK = (f"/v1/fleet/{name}" for name in ("ett", "lost-time", "repeated-work"))
 BY = (
     "cluster",
     "team",
@@ -61,11 +62,17 @@ FILTERS = (
     {"component": "data"}, {"phase": "compile_cold"}, {"cause": "gpu_oom"},
 )  # fmt: skip
 
+# Asked with `--wide`: groups of so many kinds that there is no sum of them.
+WIDE = (
+    (ETT, {"by": "cluster,team,model"}), (ETT, {"by": "cluster,team,day"}), (ETT, {"by": "job,day"}),
+    (LOST, {"by": "component,cluster,team"}), (LOST, {"by": "component,job"}),
+)  # fmt: skip
+
 Question = tuple[str, str]  # what it is called, and the path with its parameters
 
 
-def questions(now: int, jobs: list[str]) -> list[Question]:
-    """Every path with its usual parameters; windows begin at any nanosecond."""
+def questions(now: int, jobs: list[str], *, wide: bool = False) -> list[Question]:
+    """Every path with its usual parameters, or those of WIDE; windows begin at any nanosecond."""
     windows = {
         name: {"from": str(now - days * DAY - 123_456_789)}
         for name, days in (("30 d", 30), ("7 d", 7), ("1 d", 1))
@@ -84,7 +91,12 @@ def questions(now: int, jobs: list[str]) -> list[Question]:
     windows["30 d to now"] = {"from": str(now - 30 * DAY), "to": str(now + 1)}
     windows["all"] = {}
     out: list[Question] = []
-    for path, window, more in _asked(jobs):
+    asked = (
+        ((path, one, more) for path, more in WIDE for one in ("30 d", "noon to noon"))
+        if wide
+        else _asked(jobs)
+    )
+    for path, window, more in asked:
         told = " ".join(f"{key}={value}" for key, value in more.items())
         parameters = urlencode({**windows[window], **more})
         out.append((f"{path} {told} [{window}]", f"{path}?{parameters}" if parameters else path))
@@ -93,26 +105,25 @@ def questions(now: int, jobs: list[str]) -> list[Question]:
 
 def _asked(jobs: list[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Path, window, parameters."""
-    ett, lost, work = (f"/v1/fleet/{name}" for name in ("ett", "lost-time", "repeated-work"))
-    yield from ((ett, window, {}) for window in ("all", "30 d", "7 d", "1 d", "past"))
-    yield from ((ett, "30 d", {"by": by}) for by in BY)
+    yield from ((ETT, window, {}) for window in ("all", "30 d", "7 d", "1 d", "past"))
+    yield from ((ETT, "30 d", {"by": by}) for by in BY)
     for window in ("30 d from noon", "noon to noon", "30 d to now"):
         for by in ("", "team", "cluster,team", "job", "day", "week"):
-            yield ett, window, {"by": by} if by else {}
-        yield from ((ett, window, chosen) for chosen in ({"component": "compiler"}, {"cause": "gpu_oom"}))
-        yield lost, window, {"by": "team"}
-        yield lost, window, {"by": "cluster,team"}
-        yield from ((path, window, {}) for path in ("/v1/components/checkpoint", work))
-    yield ett, "7 d", {"by": "hour", "limit": "200"}
-    yield ett, "1 d", {"by": "hour"}
-    yield from ((ett, "30 d", chosen) for chosen in FILTERS)
-    yield from ((ett, "30 d", {"team": "team-01", "by": by}) for by in ("day", "model", "hour"))
-    yield ett, "30 d", {"job": jobs[0], "by": "day"}
-    yield from ((lost, "30 d", {"by": by}) for by in LOST_BY)
-    yield from ((lost, "30 d", chosen) for chosen in FILTERS[:5])
-    yield lost, "past", {}
-    yield from ((work, window, {}) for window in ("30 d", "7 d"))
-    yield work, "30 d", {"team": "team-01"}
+            yield ETT, window, {"by": by} if by else {}
+        yield from ((ETT, window, chosen) for chosen in ({"component": "compiler"}, {"cause": "gpu_oom"}))
+        yield LOST, window, {"by": "team"}
+        yield LOST, window, {"by": "cluster,team"}
+        yield from ((path, window, {}) for path in ("/v1/components/checkpoint", WORK))
+    yield ETT, "7 d", {"by": "hour", "limit": "200"}
+    yield ETT, "1 d", {"by": "hour"}
+    yield from ((ETT, "30 d", chosen) for chosen in FILTERS)
+    yield from ((ETT, "30 d", {"team": "team-01", "by": by}) for by in ("day", "model", "hour"))
+    yield ETT, "30 d", {"job": jobs[0], "by": "day"}
+    yield from ((LOST, "30 d", {"by": by}) for by in LOST_BY)
+    yield from ((LOST, "30 d", chosen) for chosen in FILTERS[:5])
+    yield LOST, "past", {}
+    yield from ((WORK, window, {}) for window in ("30 d", "7 d"))
+    yield WORK, "30 d", {"team": "team-01"}
     yield "/v1/components", "30 d", {}
     for name in COMPONENTS:
         yield f"/v1/components/{name}", "30 d", {}
@@ -183,6 +194,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--only", default="", help="questions that hold this text")
+    parser.add_argument("--wide", action="store_true", help="questions beyond the goal, and by how much")
     parser.add_argument("--keep", type=Path, help="folder of the database, filled if it is empty")
     args = parser.parse_args()
     folder = args.keep or Path(tempfile.mkdtemp(prefix="ett-bench-"))
@@ -205,7 +217,8 @@ def main() -> None:
                 ).fetchall()
                 sizes = conn.execute("SELECT count(*) FROM jobs"), conn.execute("SELECT count(*) FROM ledger")
                 jobs, cells = (int((one.fetchone() or (0,))[0]) for one in sizes)
-            asked = [one for one in questions(now, [job for (job,) in chosen]) if args.only in one[0]]
+            every = questions(now, [job for (job,) in chosen], wide=args.wide)
+            asked = [one for one in every if args.only in one[0]]
             with serving(server.url, attribution=0) as service:
                 found = measure(service.port, asked, rounds=args.rounds, warm=3)
             print(f"\n{jobs:,} jobs, {cells:,} rows of the ledger; one question at a time")
