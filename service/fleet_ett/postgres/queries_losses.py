@@ -31,7 +31,7 @@ from fleet_ett.postgres.queries_booked import (
 )
 from fleet_ett.postgres.queries_job_sums import job_sums
 from fleet_ett.postgres.queries_kept import statement
-from fleet_ett.postgres.queries_pages import of_page
+from fleet_ett.postgres.queries_pages import of_component, of_page
 from fleet_ett.postgres.queries_sums import Source, cells, lives_of, pieces_of
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import incidents, jobs, owners
@@ -54,9 +54,12 @@ COST = ("stall_ns", "gap_ns", "restart_ns", "replay_ns")
 
 def sum_lost_time(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
     """Direct and induced loss in groups of `by`; the view that does not know a group of `by` is null."""
-    part = of_page(conn, scope, by, page) if by[:1] == ("job",) else None
+    of_part = of_page if by[:1] == ("job",) else of_component
+    part = of_part(conn, scope, by, page)
     found = page_of_losses(conn, scope if part is None else part, by, page)
-    if part is not None and len(found) < page.limit:  # some of these jobs lost nothing
+    if (
+        part is not None and len(found) < page.limit
+    ):  # some of these jobs lost nothing, or the next component does
         found = page_of_losses(conn, scope, by, page)
     return [row | unknown_to(scope, by) for row in found]
 

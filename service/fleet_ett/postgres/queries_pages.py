@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select, union
 
@@ -11,17 +11,27 @@ from fleet_ett.postgres.queries_booked import job_passes
 from fleet_ett.postgres.queries_sums import Source
 from fleet_ett.postgres.queries_windows import between
 from fleet_ett.postgres.rows import after_key
-from fleet_ett.postgres.tables import jobs, ledger_deltas, weight_days, weight_hours
-from fleet_ett.postgres.tables.rollups import NAMES
-from fleet_ett.reads import DAY_NS, HOUR_NS, Window
+from fleet_ett.postgres.tables import (
+    incidents,
+    jobs,
+    ledger_deltas,
+    ledger_lives,
+    team_days,
+    team_hours,
+    weight_days,
+    weight_hours,
+)
+from fleet_ett.reads import DAY_NS, HOUR_NS, Page, Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import ColumnElement, Connection, Select
 
-    from fleet_ett.reads import Page, Scope
+    from fleet_ett.reads import Scope
 
+TEAM = ("cluster", "team")  # whose hours and days are kept together
+FEW = 2  # so many jobs for a page of those that lost something to one component
 SLACK = 8  # groups beyond the page: a booking may have emptied some, and a window may cut off others
 
 
@@ -41,9 +51,34 @@ def of_page(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> Sc
         return _jobs(conn, scope, page)
     source = Source.of(scope, by)
     is_of_periods = bool({"hour", "day"} & set(by)) and not {"job", "week"} & set(by)
-    if is_of_periods and not source.of_single_jobs and len(source.names) <= 1:
+    if is_of_periods and not source.of_single_jobs and (len(source.names) <= 1 or source.names == [*TEAM]):
         return _periods(conn, scope, by, page, source)
     return None
+
+
+def of_component(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> Scope | None:
+    """The same of losses by component and more: of the components that come next, for they may have enough groups."""
+    if by[:1] != ("component",) or len(by) == 1 or scope.filters.component:
+        return None
+    first = conn.scalar(_component(None)) if page.after is None else page.after[0]
+    if first is None:
+        return None
+    if by[1] != "job":
+        following = conn.scalar(_component(str(first)))
+        names = [str(one) for one in (first, following) if one is not None]
+        return replace(scope, filters=replace(scope.filters, component=tuple(names)))
+    rest = Page(FEW * page.limit, None if page.after is None else page.after[1:])
+    part = _jobs(conn, scope, rest) or scope
+    return replace(part, filters=replace(part.filters, component=(str(first),)))
+
+
+def _component(after: str | None) -> Select[Any]:
+    """The next of all that ever lost anything."""
+    firsts = [
+        select(func.min(one.c.component)).where(*([] if after is None else [one.c.component > after]))
+        for one in (ledger_lives, ledger_deltas, incidents)
+    ]
+    return select(func.least(*(one.scalar_subquery() for one in firsts)))
 
 
 def _jobs(conn: Connection, scope: Scope, page: Page) -> Scope | None:
@@ -67,22 +102,23 @@ def _jobs(conn: Connection, scope: Scope, page: Page) -> Scope | None:
 
 def _periods(conn: Connection, scope: Scope, by: Sequence[str], page: Page, source: Source) -> Scope | None:
     """The hours or days, and the names, of the first groups after the page before, and one more on each side."""
-    what, table, step = ("hour", weight_hours, HOUR_NS) if "hour" in by else ("day", weight_days, DAY_NS)
-    kept = table.c[f"{what}_ns"]
-    name = next(iter(source.names), "")
-    wanted = source.wanted(name)
-    window = scope.window
+    names, window = source.names, scope.window
+    what, step = ("hour", HOUR_NS) if "hour" in by else ("day", DAY_NS)
+    of_teams, of_slices = (team_hours, weight_hours) if what == "hour" else (team_days, weight_days)
+    table = of_teams if len(names) > 1 else of_slices
+    kept: dict[str, ColumnElement[Any]] = {what: table.c[f"{what}_ns"]}
+    kept |= {name: table.c[name if len(names) > 1 else "name"] for name in names}
+    late = {what: ledger_deltas.c.hour_ns - ledger_deltas.c.hour_ns % step}
+    late |= {name: ledger_deltas.c[name] for name in names}
     low = None if window.start is None else window.start - window.start % step
     parts = []
-    for period, of_name in (
-        (kept, table.c.name),
-        (ledger_deltas.c.hour_ns - ledger_deltas.c.hour_ns % step, ledger_deltas.c[name or NAMES[0]]),
-    ):
-        own = {what: period, **({name: of_name} if name else {})}
+    for own in (kept, late):
         query = select(*(own[one].label(one) for one in by if one in own)).where(
-            *between(period, low, window.end), *([of_name.in_(wanted)] if wanted else [])
+            *between(own[what], low, window.end),
+            *(own[name].in_(source.wanted(name)) for name in names if source.wanted(name)),
         )
-        parts.append(query.where(table.c.slice == name) if period is kept else query)
+        is_slice = own is kept and len(names) <= 1
+        parts.append(query.where(table.c.slice == next(iter(names), "")) if is_slice else query)
     groups = union(*parts).subquery("groups")
     if set(groups.c.keys()) != set(by):
         return None
@@ -97,7 +133,6 @@ def _periods(conn: Connection, scope: Scope, by: Sequence[str], page: Page, sour
         start if window.start is None else max(start, window.start),
         end if window.end is None else min(end, window.end),
     )
-    filters = scope.filters
-    if name in by and hasattr(filters, name):
-        filters = replace(filters, **{name: tuple({getattr(row, name) for row in found})})
-    return replace(scope, filters=filters, window=window)
+    shown = [name for name in names if name in by and hasattr(scope.filters, name)]
+    filters = {name: tuple({getattr(row, name) for row in found}) for name in shown}
+    return replace(scope, filters=replace(scope.filters, **filters), window=window)
