@@ -62,7 +62,7 @@ FILTERS = (
     {"component": "data"}, {"phase": "compile_cold"}, {"cause": "gpu_oom"},
 )  # fmt: skip
 
-# Asked with `--wide`: groups of so many kinds that there is no sum of them.
+# Groups of so many kinds that there is no sum of them: of 30 days always, of a past window with `--wide`.
 WIDE = (
     (ETT, {"by": "cluster,team,model"}), (ETT, {"by": "cluster,team,day"}), (ETT, {"by": "job,day"}),
     (LOST, {"by": "component,cluster,team"}), (LOST, {"by": "component,job"}),
@@ -72,7 +72,7 @@ Question = tuple[str, str]  # what it is called, and the path with its parameter
 
 
 def questions(now: int, jobs: list[str], *, wide: bool = False) -> list[Question]:
-    """Every path with its usual parameters, or those of WIDE; windows begin at any nanosecond."""
+    """Every path with its usual parameters, or WIDE of a past window; windows begin at any nanosecond."""
     windows = {
         name: {"from": str(now - days * DAY - 123_456_789)}
         for name, days in (("30 d", 30), ("7 d", 7), ("1 d", 1))
@@ -91,11 +91,7 @@ def questions(now: int, jobs: list[str], *, wide: bool = False) -> list[Question
     windows["30 d to now"] = {"from": str(now - 30 * DAY), "to": str(now + 1)}
     windows["all"] = {}
     out: list[Question] = []
-    asked = (
-        ((path, one, more) for path, more in WIDE for one in ("30 d", "noon to noon"))
-        if wide
-        else _asked(jobs)
-    )
+    asked = ((path, "noon to noon", more) for path, more in WIDE) if wide else _asked(jobs)
     for path, window, more in asked:
         told = " ".join(f"{key}={value}" for key, value in more.items())
         parameters = urlencode({**windows[window], **more})
@@ -107,6 +103,7 @@ def _asked(jobs: list[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Path, window, parameters."""
     yield from ((ETT, window, {}) for window in ("all", "30 d", "7 d", "1 d", "past"))
     yield from ((ETT, "30 d", {"by": by}) for by in BY)
+    yield from ((path, "30 d", more) for path, more in WIDE)
     for window in ("30 d from noon", "noon to noon", "30 d to now"):
         for by in ("", "team", "cluster,team", "job", "day", "week"):
             yield ETT, window, {"by": by} if by else {}

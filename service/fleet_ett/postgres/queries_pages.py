@@ -21,6 +21,7 @@ from fleet_ett.postgres.tables import (
     weight_days,
     weight_hours,
 )
+from fleet_ett.postgres.tables.rollups import NAMES
 from fleet_ett.reads import DAY_NS, HOUR_NS, Page, Window
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def of_page(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> Sc
     is_of_periods = bool({"hour", "day"} & set(by)) and not {"job", "week"} & set(by)
     if is_of_periods and not source.of_single_jobs and (len(source.names) <= 1 or source.names == [*TEAM]):
         return _periods(conn, scope, by, page, source)
+    if len(by) > len(TEAM) and set(by) <= set(NAMES):
+        return _names(conn, scope, by, page)
     return None
 
 
@@ -98,6 +101,20 @@ def _jobs(conn: Connection, scope: Scope, page: Page) -> Scope | None:
     if len(names) < page.limit:
         return None
     return replace(scope, filters=replace(scope.filters, job=names))
+
+
+def _names(conn: Connection, scope: Scope, by: Sequence[str], page: Page) -> Scope | None:
+    """The names of the first groups after the page before."""
+    keys = [jobs.c[name] for name in by]
+    passing = job_passes(scope.filters, scope.window)
+    query = select(*keys).distinct().where(*passing, *overlaps(scope.window), *after_key(keys, page.after))
+    found = conn.execute(query.order_by(*keys).limit(page.limit + SLACK)).all()
+    if len(found) < page.limit + SLACK:
+        return None
+    filters = {
+        name: tuple({getattr(row, name) for row in found}) for name in by if hasattr(scope.filters, name)
+    }
+    return replace(scope, filters=replace(scope.filters, **filters))
 
 
 def _periods(conn: Connection, scope: Scope, by: Sequence[str], page: Page, source: Source) -> Scope | None:
