@@ -14,6 +14,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Select,
+    any_,
     false,
     func,
     literal,
@@ -78,8 +79,8 @@ def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
 
 @lru_cache(maxsize=64, typed=True)  # one object for one question; `Names` are not what they are called
 def _called(names: tuple[str, ...]) -> Chosen:
-    asked = select(jobs.c.job_id).where(is_one_of(jobs.c.job, names))
-    return (lambda job_id: job_id.in_(asked),)
+    asked = select(jobs.c.job_id).where(is_one_of(jobs.c.job, names)).scalar_subquery()
+    return (lambda job_id: job_id == any_(func.array(asked)),)  # a list: each is looked up by its id
 
 
 def lives_of(scope: Scope, by: Sequence[str]) -> Lives:
@@ -262,7 +263,8 @@ class Source:
         """Rows of jobs that pass; `joined`: with `jobs`, whether the question needs it or not."""
         own: Columns = {name: (table if name == "job_id" else jobs).c[name] for name in OF_JOBS}
         passing = job_passes(self.scope.filters, self.scope.window, rows_have=self.rows_have)
-        rows = self._select(table, period, own, columns)
+        called = _called(self.scope.filters.job) if self.scope.filters.job else ()
+        rows = self._select(table, period, own, columns).where(*(one(table.c.job_id) for one in called))
         if not passing and not joined and set(self.shown) <= {"job_id"}:
             return rows
         return rows.join(jobs, jobs.c.job_id == table.c.job_id).where(*passing)
