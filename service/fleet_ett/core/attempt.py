@@ -157,8 +157,9 @@ def book_attempt(
     steps = cut_steps(told, read)
     judged = repeats.judge(told, steps, link.carry.coverage, past)
     chains = chained(steps, judged.verdict, repeats.SPLIT)
-    tiles = nesting.flatten(rank_items(told, chains, names, read, policy), chains.wait, names, policy)
-    first = path.first_step(tiles, steps) if resume is None else resume.first
+    items = rank_items(told, chains, names, read, policy)
+    tiles = nesting.flatten(items, chains.wait, names, policy)
+    first = path.first_step(items, steps) if resume is None else resume.first
     outcome = causes.outcome_of(told)
     failed = not bounds.live and outcome in ("failed", "unknown")
     track = path.job_track(told, tiles, steps, chains, first, names, read, policy)

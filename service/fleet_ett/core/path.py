@@ -46,10 +46,13 @@ class FirstStep:
     end: int | None
 
 
-def first_step(tiles: Tiles, steps: Steps) -> FirstStep:
-    """The first step of an attempt: of a window, or of a step in flight where there is no window."""
-    flying = np.flatnonzero(tiles.in_flight)
-    starts, ends = tiles.start[flying], tiles.end[flying]
+def first_step(items: Tiles, steps: Steps) -> FirstStep:
+    """The first step of an attempt: of a window, or of a step in flight where there is no window.
+
+    `items`: as reported; what is nested in a step in flight does not end it.
+    """
+    flying = np.flatnonzero(items.in_flight)
+    starts, ends = items.start[flying], items.end[flying]
     if len(steps):
         leading = steps.leading()
         starts, ends = (
