@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     Signed = tuple[int, Scope]  # 1: added, -1: taken away
 
 HELD = AMOUNTS[:2]
-OF_HEADINGS = tuple(
-    name for name in WIDE_AMOUNTS if name not in HELD
-)  # what all of them come to is their sum
+OF_HEADINGS = tuple(name for name in WIDE_AMOUNTS if name not in HELD)  # they are what these come to
 
 
 def sums_by_heading(scopes: Sequence[Signed], by: Sequence[str], pieces: Pieces) -> Subquery:

@@ -57,9 +57,8 @@ def sum_lost_time(conn: Connection, scope: Scope, by: Sequence[str], page: Page)
     of_part = of_page if by[:1] == ("job",) else of_component
     part = of_part(conn, scope, by, page)
     found = page_of_losses(conn, scope if part is None else part, by, page)
-    if (
-        part is not None and len(found) < page.limit
-    ):  # some of these jobs lost nothing, or the next component does
+    # some of these jobs lost nothing, or the next component comes in
+    if part is not None and len(found) < page.limit:
         found = page_of_losses(conn, scope, by, page)
     return [row | unknown_to(scope, by) for row in found]
 
