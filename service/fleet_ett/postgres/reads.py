@@ -119,6 +119,7 @@ class PostgresReads:
 
     def nodes(self, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
+        # faults may come after all jobs: the end stays
         return queries_nodes.list_nodes(self._conn, scope, page)
 
     def quarantine(self, window: Window, node: Sequence[str], page: Page) -> list[Row]:

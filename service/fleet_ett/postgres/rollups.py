@@ -32,6 +32,7 @@ from fleet_ett.postgres.tables.rollups import (
     team_hours,
     tenant_days,
 )
+from fleet_ett.reads import DAY_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 LOCK = 0x6574_7404
 BLOAT = 8 * 2**20  # bytes of a table of deltas at which its dead rows are cleared away
-DAY_NS = 86_400_000_000_000
 PERIODS = {"day_ns": f"d.hour_ns - d.hour_ns % {DAY_NS}", "hour_ns": "d.hour_ns"}
 
 _DELTA = (*NAMES, "hour_ns", *LABELS, *AMOUNTS)

@@ -14,11 +14,11 @@ from sqlalchemy import text
 
 from fleet_ett.postgres.sums import UNITS, sum_of
 from fleet_ett.postgres.tables.rollups import AMOUNTS, CUSTOM, custom_totals, job_totals
+from fleet_ett.reads import HOUR_NS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
-HOUR_NS = 3_600_000_000_000
 TABLES = (job_totals, custom_totals)
 
 _JOBS = "SELECT DISTINCT job_id FROM taken_deltas"

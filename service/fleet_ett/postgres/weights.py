@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from fleet_ett.postgres.tables.rollups import NAMES
+from fleet_ett.reads import DAY_NS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-DAY_NS = 86_400_000_000_000
 # Ratios are added up as integers of this unit: their sum is the same in any order, and on any number of servers.
 FINE = "1152921504606846976::float8"
 # Of a table of weights: its period, that of a delta, and the roll-up by job that it is of.
