@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from fleet_ett.postgres.queries_booked import inside, total
+from fleet_ett.postgres.queries_windows import Pieces
 from fleet_ett.postgres.shards.schema import IDS
 from fleet_ett.postgres.tables import jobs
 from fleet_ett.postgres.tables import ledger as cells
@@ -55,6 +56,14 @@ def test_fleet_sums_are_pushed_down(spread: FleetService) -> None:
     )
     told = [sorted(part.split()[0] for part in parts) for parts in pushed]
     assert [[f"fleet.jobs_{number}", f"fleet.ledger_{number}"] for number in range(SERVERS)] == told
+
+
+def test_a_cut_hour_is_looked_up_by_each_server_itself(spread: FleetService) -> None:
+    """Once a server, and not once a job from afar."""
+    (edge,) = Pieces.of(Window(T0 + 5)).edges
+    plan = explain(spread, select(total(edge.c.wall_ns)))
+    scans = re.findall(r"Foreign Scan on fleet\.(\w+).*loops=(\d+)", plan)
+    assert [(f"hour_segments_{number}", "1") for number in range(SERVERS)] == sorted(scans)
 
 
 def booked(window: Window) -> Subquery:
