@@ -82,6 +82,7 @@ def child(width: int, turns: int, steps: int) -> None:
             train(1)  # the interpreter finds its way again
             took[on] = train(steps)
         found.append((took[True], took[False]))
+    dist.destroy_process_group()
     print(json.dumps(found))
 
 

@@ -27,15 +27,22 @@ class Rows(Dataset):
 def step(model, *optimizers):
     model(torch.ones(2, 4)).sum().backward()
     for one in optimizers: one.step()
-if __name__ == "__main__":
+def main():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+"""
+# A thread of gloo that still holds a tensor when the interpreter ends aborts the process (pytorch issue 190489), with
+# hooks or without: so nothing of a group may be left by then.
+TAIL = """
+if __name__ == "__main__":
+    main()
+    if torch.distributed.is_initialized(): torch.distributed.destroy_process_group()
 """
 
 
 def run(folder: Path, code: str, *before: str, **environ: str) -> list[list[dict[str, Any]]]:
     """The records of each process that was recorded, in the order of ranks, of a script that must end well."""
     script = folder / "train.py"
-    script.write_text(HEAD + textwrap.indent(textwrap.dedent(code), "    "))
+    script.write_text(HEAD + textwrap.indent(textwrap.dedent(code), "    ") + TAIL)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ETT_")}
     done = subprocess.run(
         [sys.executable, "-m", "ett_collector.run", "--job", "j", "--", sys.executable, *before, str(script)],
