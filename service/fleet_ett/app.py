@@ -29,7 +29,7 @@ from fleet_ett.http.probe import Probe
 from fleet_ett.metrics.exporter import Page
 from fleet_ett.postgres.audit import AuditLog
 from fleet_ett.postgres.claims import PostgresClaims
-from fleet_ett.postgres.queries_metrics import read_readings
+from fleet_ett.postgres.queries.metrics import read_readings
 from fleet_ett.postgres.readiness import check_ready
 from fleet_ett.postgres.reads import open_books
 from fleet_ett.postgres.shards.claims import FleetClaims

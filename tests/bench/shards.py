@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING
 
 from fleet_ett.ingest import decode_batch
 from fleet_ett.pieces import server_of
-from fleet_ett.postgres import queries_fleet, queries_losses, queries_timeline, rollups
+from fleet_ett.postgres import rollups
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.pool import open_pool
+from fleet_ett.postgres.queries.fleet import sum_ett
+from fleet_ett.postgres.queries.losses import sum_lost_time
+from fleet_ett.postgres.queries.timeline import sum_ledger
 from fleet_ett.postgres.reads import snapshot
 from fleet_ett.postgres.server import EmbeddedServer
 from fleet_ett.postgres.shards.servers import check_fleet, open_fleet
@@ -128,22 +131,22 @@ def fill(engine: Engine, keys: Sequence[str], hours: int) -> None:
 
 def by_cluster(conn: Connection, window: Window) -> None:
     """The reader behind `/v1/fleet/ett?by=cluster`."""
-    assert queries_fleet.sum_ett(conn, Scope(window), ["cluster"], Page())
+    assert sum_ett(conn, Scope(window), ["cluster"], Page())
 
 
 def by_cluster_and_team(conn: Connection, window: Window) -> None:
     """The reader behind `/v1/fleet/ett?by=cluster,team`: from the rows of jobs."""
-    assert queries_fleet.sum_ett(conn, Scope(window), ["cluster", "team"], Page())
+    assert sum_ett(conn, Scope(window), ["cluster", "team"], Page())
 
 
 def by_component(conn: Connection, window: Window) -> None:
     """The reader behind `/v1/fleet/lost-time`."""
-    assert queries_losses.sum_lost_time(conn, Scope(window), ["component"], Page())
+    assert sum_lost_time(conn, Scope(window), ["component"], Page())
 
 
 def one_job(conn: Connection, window: Window) -> None:
     """The reader behind `/v1/jobs/{job}/ledger`; the service asks the job's owner alone."""
-    assert queries_timeline.sum_ledger(conn, "job-1", Scope(window), ["phase"])
+    assert sum_ledger(conn, "job-1", Scope(window), ["phase"])
 
 
 def milliseconds(engine: Engine, ask: Callable[[Connection, Window], None], window: Window) -> float:

@@ -9,7 +9,7 @@ import pytest
 from fleet_ett.metrics.exporter import families
 from fleet_ett.postgres import counters, rollups
 from fleet_ett.postgres.counters import Counted, raise_counters
-from fleet_ett.postgres.queries_metrics import read_readings
+from fleet_ett.postgres.queries.metrics import read_readings
 from fleet_ett.readings import HELD, MAX_TENANTS
 from fleet_ett.worker import book_due_jobs, rebuild
 from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed

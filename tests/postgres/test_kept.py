@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import select
 
-from fleet_ett.postgres import queries_kept
-from fleet_ett.postgres.queries_components import _together
-from fleet_ett.postgres.queries_fleet import _ett, held
-from fleet_ett.postgres.queries_kept import statement
-from fleet_ett.postgres.queries_losses import lost
-from fleet_ett.postgres.queries_work import _again, _keys, _replayed
+from fleet_ett.postgres.queries import kept
+from fleet_ett.postgres.queries.components import _together
+from fleet_ett.postgres.queries.fleet import _ett, held
+from fleet_ett.postgres.queries.kept import statement
+from fleet_ett.postgres.queries.losses import lost
+from fleet_ett.postgres.queries.work import _again, _keys, _replayed
 from fleet_ett.postgres.tables import jobs
 from fleet_ett.reads import DAY_NS, HOUR_NS, Filters, Page, Scope, Window
 
@@ -55,9 +55,9 @@ SHAPES = {
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
-    queries_kept._kept.cache_clear()
+    kept._kept.cache_clear()
     yield
-    queries_kept._kept.cache_clear()
+    kept._kept.cache_clear()
 
 
 def scope(shape: str, days: int, **filters: tuple[str, ...]) -> Scope:
@@ -67,9 +67,9 @@ def scope(shape: str, days: int, **filters: tuple[str, ...]) -> Scope:
 
 def moments(query: Select[Any], values: dict[str, object]) -> set[int]:
     """Those that it is asked with."""
-    compiled = query.compile(dialect=queries_kept._DIALECT)
+    compiled = query.compile(dialect=kept._DIALECT)
     told = [one for value in compiled.construct_params(values).values() for one in _flat(value)]
-    return {one for one in told if isinstance(one, int) and one > queries_kept.STAMP}
+    return {one for one in told if isinstance(one, int) and one > kept.STAMP}
 
 
 def text(query: Select[Any]) -> str:
@@ -129,7 +129,7 @@ def test_a_page_of_jobs_is_the_same_statement_as_the_next(
     assert asked[0][0] is asked[1][0]
     assert asked[0][0] is not asked[2][0]
     for names, (query, values) in zip(pages, asked, strict=True):
-        compiled = query.compile(dialect=queries_kept._DIALECT)
+        compiled = query.compile(dialect=kept._DIALECT)
         told = [one for value in compiled.construct_params(values).values() for one in _flat(value)]
         assert set(names) == {one for one in told if one in ("a", "b", "c", "d", "e")}
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import select
 
-from fleet_ett.postgres.queries_booked import inside, total
-from fleet_ett.postgres.queries_windows import Pieces
+from fleet_ett.postgres.queries.booked import inside, total
+from fleet_ett.postgres.queries.windows import Pieces
 from fleet_ett.postgres.shards.schema import IDS
 from fleet_ett.postgres.tables import jobs
 from fleet_ett.postgres.tables import ledger as cells

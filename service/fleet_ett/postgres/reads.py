@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, exists, func, or_, select
 
 from fleet_ett.errors import Conflict
-from fleet_ett.postgres import (
-    queries_components,
-    queries_fleet,
-    queries_goodput,
-    queries_incidents,
-    queries_jobs,
-    queries_losses,
-    queries_nodes,
-    queries_timeline,
-    queries_work,
-)
 from fleet_ett.postgres.pool import bound, told_unavailable
-from fleet_ett.postgres.queries_windows import hours_cut_before
+from fleet_ett.postgres.queries.components import read_component
+from fleet_ett.postgres.queries.fleet import sum_ett, sum_held, sum_weights
+from fleet_ett.postgres.queries.goodput import read_goodput
+from fleet_ett.postgres.queries.incidents import list_incidents
+from fleet_ett.postgres.queries.jobs import find_job, list_attempts, list_jobs
+from fleet_ett.postgres.queries.losses import sum_lost_time
+from fleet_ett.postgres.queries.nodes import list_nodes, list_quarantine
+from fleet_ett.postgres.queries.timeline import list_segments, sum_ledger
+from fleet_ett.postgres.queries.windows import hours_cut_before
+from fleet_ett.postgres.queries.work import read_repeated_work
 from fleet_ett.postgres.tables import job_hours, jobs, ledger_deltas, owners, retention
 from fleet_ett.reads import HOUR_NS, Window
 
@@ -60,71 +58,71 @@ class PostgresReads:
     def ett(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_fleet.sum_ett(self._conn, self._open(scope), by, page)
+        return sum_ett(self._conn, self._open(scope), by, page)
 
     def weights(self, scope: Scope) -> Row:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_fleet.sum_weights(self._conn, self._open(scope))
+        return sum_weights(self._conn, self._open(scope))
 
     def held(self, scope: Scope, by: Sequence[str]) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_fleet.sum_held(self._conn, self._open(scope), by)
+        return sum_held(self._conn, self._open(scope), by)
 
     def lost_time(self, scope: Scope, by: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_losses.sum_lost_time(self._conn, self._open(scope), by, page)
+        return sum_lost_time(self._conn, self._open(scope), by, page)
 
     def component(self, scope: Scope, step: str, most: int) -> ComponentLosses:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_components.read_component(self._conn, self._open(scope), step, most)
+        return read_component(self._conn, self._open(scope), step, most)
 
     def repeated_work(self, scope: Scope, page: Page) -> tuple[Row, list[Row]]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_work.read_repeated_work(self._conn, self._open(scope), page)
+        return read_repeated_work(self._conn, self._open(scope), page)
 
     def jobs(self, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window)
-        return queries_jobs.list_jobs(self._conn, self._open(scope), page)
+        return list_jobs(self._conn, self._open(scope), page)
 
     def job(self, job: str) -> Row | None:
         """See `Reads`."""
-        return queries_jobs.find_job(self._conn, job)
+        return find_job(self._conn, job)
 
     def attempts(self, job: str) -> list[Row]:
         """See `Reads`."""
-        return queries_jobs.list_attempts(self._conn, job)
+        return list_attempts(self._conn, job)
 
     def goodput(self, job: str) -> Row | None:
         """See `Reads`."""
-        return queries_goodput.read_goodput(self._conn, job, self._policy)
+        return read_goodput(self._conn, job, self._policy)
 
     def ledger(self, job: str, scope: Scope, by: Sequence[str]) -> list[Row]:
         """See `Reads`."""
         self._check(scope.window, job)
-        return queries_timeline.sum_ledger(self._conn, job, scope, by)
+        return sum_ledger(self._conn, job, scope, by)
 
     def timeline(self, job: str, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
-        return queries_timeline.list_segments(self._conn, job, scope, page)
+        return list_segments(self._conn, job, scope, page)
 
     def incidents(self, scope: Scope, kinds: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
-        return queries_incidents.list_incidents(self._conn, self._open(scope), kinds, page)
+        return list_incidents(self._conn, self._open(scope), kinds, page)
 
     def nodes(self, scope: Scope, page: Page) -> list[Row]:
         """See `Reads`."""
         # faults may come after all jobs: the end stays
-        return queries_nodes.list_nodes(self._conn, scope, page)
+        return list_nodes(self._conn, scope, page)
 
     def quarantine(self, window: Window, node: Sequence[str], page: Page) -> list[Row]:
         """See `Reads`."""
-        return queries_nodes.list_quarantine(self._conn, window, node, page)
+        return list_quarantine(self._conn, window, node, page)
 
     def owners(self) -> dict[str, str]:
         """See `Reads`."""

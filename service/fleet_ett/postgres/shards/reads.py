@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from fleet_ett.errors import EttError, Unavailable
-from fleet_ett.postgres.queries_metrics import read_readings
+from fleet_ett.postgres.queries.metrics import read_readings
 from fleet_ett.postgres.readiness import check_ready
 from fleet_ett.postgres.reads import PostgresReads, snapshot
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select
 
-from fleet_ett.postgres.queries_booked import inside, job_passes
-from fleet_ett.postgres.queries_job_sums import job_sums
-from fleet_ett.postgres.queries_lives import Lives
-from fleet_ett.postgres.queries_pages import overlaps
-from fleet_ett.postgres.queries_windows import Pieces
+from fleet_ett.postgres.queries.booked import inside, job_passes
+from fleet_ett.postgres.queries.job_sums import job_sums
+from fleet_ett.postgres.queries.lives import Lives
+from fleet_ett.postgres.queries.pages import overlaps
+from fleet_ett.postgres.queries.windows import Pieces
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import attempts, incidents, jobs
 from fleet_ett.postgres.tables.rollups import JOB_AMOUNTS
@@ -19,7 +19,7 @@ from fleet_ett.reads import Window
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
 
-    from fleet_ett.postgres.queries_windows import Chosen
+    from fleet_ett.postgres.queries.windows import Chosen
     from fleet_ett.reads import Page, Row, Scope
 
 UNSHOWN = ("settled_productive_gpu_ns", "unknown_gpu_ns")

@@ -12,8 +12,8 @@ from sqlalchemy import Numeric, Text, column, func, literal, literal_column, nul
 from sqlalchemy.dialects.postgresql import array
 
 from fleet_ett.core.taxonomy import HEADINGS
-from fleet_ett.postgres.queries_booked import dimensions, signed, total
-from fleet_ett.postgres.queries_sums import Source, cells, lives_of
+from fleet_ett.postgres.queries.booked import dimensions, signed, total
+from fleet_ett.postgres.queries.sums import Source, cells, lives_of
 from fleet_ett.postgres.tables import (
     custom_totals,
     job_days,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import FromClause, Select, Subquery
 
-    from fleet_ett.postgres.queries_windows import Pieces
+    from fleet_ett.postgres.queries.windows import Pieces
     from fleet_ett.reads import Scope
 
     Signed = tuple[int, Scope]  # 1: added, -1: taken away

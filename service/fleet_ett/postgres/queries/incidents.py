@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import and_, func, select
 
-from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes
+from fleet_ett.postgres.queries.booked import inside, job_passes, row_passes
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import attempts, incidents, jobs, owners
 

@@ -24,10 +24,10 @@ from sqlalchemy import (
     union_all,
 )
 
-from fleet_ett.postgres.queries_booked import TIMES, job_passes, period, signed
-from fleet_ett.postgres.queries_job_sums import job_sums
-from fleet_ett.postgres.queries_sums import Source, lives_of
-from fleet_ett.postgres.queries_windows import between
+from fleet_ett.postgres.queries.booked import TIMES, job_passes, period, signed
+from fleet_ett.postgres.queries.job_sums import job_sums
+from fleet_ett.postgres.queries.sums import Source, lives_of
+from fleet_ett.postgres.queries.windows import between
 from fleet_ett.postgres.tables import (
     job_days,
     job_hours,
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Select, Subquery, Table
 
-    from fleet_ett.postgres.queries_headings import Signed
-    from fleet_ett.postgres.queries_lives import Lives
-    from fleet_ett.postgres.queries_windows import Pieces, Span
+    from fleet_ett.postgres.queries.headings import Signed
+    from fleet_ett.postgres.queries.lives import Lives
+    from fleet_ett.postgres.queries.windows import Pieces, Span
     from fleet_ett.reads import Scope
 
 FINE = 1 / RATIO  # as in `weights.py`

@@ -23,11 +23,11 @@ from sqlalchemy import (
     union_all,
 )
 
-from fleet_ett.postgres.queries_booked import TIMES, job_passes, row_passes, signed
-from fleet_ett.postgres.queries_chosen import ChosenJobs, Jobs, only_of
-from fleet_ett.postgres.queries_lives import Lives
-from fleet_ett.postgres.queries_named import is_one_of
-from fleet_ett.postgres.queries_windows import Pieces
+from fleet_ett.postgres.queries.booked import TIMES, job_passes, row_passes, signed
+from fleet_ett.postgres.queries.chosen import ChosenJobs, Jobs, only_of
+from fleet_ett.postgres.queries.lives import Lives
+from fleet_ett.postgres.queries.named import is_one_of
+from fleet_ett.postgres.queries.windows import Pieces
 from fleet_ett.postgres.tables import (
     fleet_days,
     fleet_hours,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import FromClause, Subquery, Table
 
-    from fleet_ett.postgres.queries_windows import Chosen
+    from fleet_ett.postgres.queries.windows import Chosen
     from fleet_ett.reads import Scope
 
     Columns = dict[str, ColumnElement[Any]]

@@ -17,9 +17,9 @@ from sqlalchemy import (
     union_all,
 )
 
-from fleet_ett.postgres.queries_lives import Lives
-from fleet_ett.postgres.queries_named import is_one_of
-from fleet_ett.postgres.queries_windows import Pieces, between
+from fleet_ett.postgres.queries.lives import Lives
+from fleet_ett.postgres.queries.named import is_one_of
+from fleet_ett.postgres.queries.windows import Pieces, between
 from fleet_ett.postgres.tables import (
     incidents,
     jobs,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, func, select
 
-from fleet_ett.postgres.queries_booked import AMOUNTS, booked_of, period, row_passes, total
+from fleet_ett.postgres.queries.booked import AMOUNTS, booked_of, period, row_passes, total
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import attempts, jobs, segments
 

@@ -1,4 +1,4 @@
-"""Values that a statement knows by a name: it may be asked again with others (`queries_kept.py`)."""
+"""Values that a statement knows by a name: it may be asked again with others (`kept.py`)."""
 
 from __future__ import annotations
 

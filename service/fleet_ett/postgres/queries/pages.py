@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select, union
 
-from fleet_ett.postgres.queries_booked import job_passes
-from fleet_ett.postgres.queries_sums import Source
-from fleet_ett.postgres.queries_windows import between
+from fleet_ett.postgres.queries.booked import job_passes
+from fleet_ett.postgres.queries.sums import Source
+from fleet_ett.postgres.queries.windows import between
 from fleet_ett.postgres.rows import after_key
 from fleet_ett.postgres.tables import (
     incidents,

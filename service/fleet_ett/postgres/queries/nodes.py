@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 from fleet_ett.postgres.event_rows import FAULT
-from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
+from fleet_ett.postgres.queries.booked import inside, job_passes, row_passes, total
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import events, held_up, incidents, jobs, nodes, quarantine, sources
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Float, Numeric, Select, Text, cast, func, null, select, union_all
 
-from fleet_ett.postgres.queries_booked import AMOUNTS, dimensions, job_passes, total
-from fleet_ett.postgres.queries_chosen import Jobs, choose, only
-from fleet_ett.postgres.queries_headings import sums_by_heading
-from fleet_ett.postgres.queries_job_sums import job_sums
-from fleet_ett.postgres.queries_kept import statement
-from fleet_ett.postgres.queries_pages import of_page
-from fleet_ett.postgres.queries_sums import Source, cells, lives_of, pieces_of
-from fleet_ett.postgres.queries_weights import WEIGHTS
-from fleet_ett.postgres.queries_weights import weights as weights_of
+from fleet_ett.postgres.queries.booked import AMOUNTS, dimensions, job_passes, total
+from fleet_ett.postgres.queries.chosen import Jobs, choose, only
+from fleet_ett.postgres.queries.headings import sums_by_heading
+from fleet_ett.postgres.queries.job_sums import job_sums
+from fleet_ett.postgres.queries.kept import statement
+from fleet_ett.postgres.queries.pages import of_page
+from fleet_ett.postgres.queries.sums import Source, cells, lives_of, pieces_of
+from fleet_ett.postgres.queries.weights import WEIGHTS
+from fleet_ett.postgres.queries.weights import weights as weights_of
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import jobs
 from fleet_ett.reads import RATIO
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, FromClause
 
-    from fleet_ett.postgres.queries_headings import Signed
+    from fleet_ett.postgres.queries.headings import Signed
     from fleet_ett.reads import Page, Row, Scope
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import case, func, select, text, union_all
 
-from fleet_ett.postgres.queries_booked import total
-from fleet_ett.postgres.queries_windows import Pieces
+from fleet_ett.postgres.queries.booked import total
+from fleet_ett.postgres.queries.windows import Pieces
 from fleet_ett.postgres.reads import snapshot
 from fleet_ett.postgres.rows import exact_rows
 from fleet_ett.postgres.tables import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import ARRAY, BigInteger, and_, bindparam, column, false, func, or_, select
 
-from fleet_ett.postgres.queries_booked import job_passes
+from fleet_ett.postgres.queries.booked import job_passes
 from fleet_ett.postgres.tables import jobs
 from fleet_ett.reads import Filters
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import CTE, ColumnElement, Connection, Select
 
-    from fleet_ett.postgres.queries_lives import Lives
+    from fleet_ett.postgres.queries.lives import Lives
     from fleet_ett.reads import Scope
 
 BY_JOBS = ("component", "phase", "cause")  # filters that choose jobs where rows do not have them

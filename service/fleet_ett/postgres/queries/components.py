@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, literal, select, union_all
 from sqlalchemy.dialects.postgresql import JSONB
 
-from fleet_ett.postgres.queries_fleet import held
-from fleet_ett.postgres.queries_kept import statement
-from fleet_ett.postgres.queries_losses import is_shown, lost, page_of_losses, unknown_to, worst_jobs
+from fleet_ett.postgres.queries.fleet import held
+from fleet_ett.postgres.queries.kept import statement
+from fleet_ett.postgres.queries.losses import is_shown, lost, page_of_losses, unknown_to, worst_jobs
 from fleet_ett.reads import ComponentLosses, Page
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Select, and_, false, or_, true
 
-from fleet_ett.postgres.queries_named import Moment
-from fleet_ett.postgres.queries_windows import full_hours
+from fleet_ett.postgres.queries.named import Moment
+from fleet_ett.postgres.queries.windows import full_hours
 from fleet_ett.postgres.tables import job_lives, jobs, ledger_deltas
 from fleet_ett.reads import DAY_NS, HOUR_NS
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import CTE, FromClause
 
-    from fleet_ett.postgres.queries_windows import Pieces
+    from fleet_ett.postgres.queries.windows import Pieces
     from fleet_ett.reads import Window
 
 LONG_NS = 3 * DAY_NS  # of shorter windows most jobs stick out

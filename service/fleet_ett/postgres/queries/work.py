@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, case, exists, func, literal, or_, select, true, union_all
 
-from fleet_ett.postgres.queries_booked import inside, job_passes, row_passes, total
-from fleet_ett.postgres.queries_kept import statement
-from fleet_ett.postgres.queries_lives import Lives
-from fleet_ett.postgres.queries_sums import cells
+from fleet_ett.postgres.queries.booked import inside, job_passes, row_passes, total
+from fleet_ett.postgres.queries.kept import statement
+from fleet_ett.postgres.queries.lives import Lives
+from fleet_ett.postgres.queries.sums import cells
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import attempts, jobs, ledger, work, work_lives
 from fleet_ett.postgres.work_lives import SUMS

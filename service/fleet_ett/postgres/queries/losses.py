@@ -19,7 +19,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from fleet_ett.postgres.queries_booked import (
+from fleet_ett.postgres.queries.booked import (
     AMOUNTS,
     JOB_NAMES,
     TIMES,
@@ -29,10 +29,10 @@ from fleet_ett.postgres.queries_booked import (
     row_passes,
     total,
 )
-from fleet_ett.postgres.queries_job_sums import job_sums
-from fleet_ett.postgres.queries_kept import statement
-from fleet_ett.postgres.queries_pages import of_component, of_page
-from fleet_ett.postgres.queries_sums import Source, cells, lives_of, pieces_of
+from fleet_ett.postgres.queries.job_sums import job_sums
+from fleet_ett.postgres.queries.kept import statement
+from fleet_ett.postgres.queries.pages import of_component, of_page
+from fleet_ett.postgres.queries.sums import Source, cells, lives_of, pieces_of
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import incidents, jobs, owners
 from fleet_ett.reads import DIRECT_BY, INDUCED_BY
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, Subquery
 
-    from fleet_ett.postgres.queries_lives import Lives
+    from fleet_ett.postgres.queries.lives import Lives
     from fleet_ett.reads import Page, Row, Scope
 
 DIRECT = ("direct_ns", "direct_gpu_ns", "direct_settled_ns", "direct_settled_gpu_ns")

@@ -24,7 +24,7 @@ from sqlalchemy import (
     true,
 )
 
-from fleet_ett.postgres.queries_named import Moment
+from fleet_ett.postgres.queries.named import Moment
 from fleet_ett.postgres.tables import hour_segments, ledger_deltas
 from fleet_ett.reads import DAY_NS, HOUR_NS, Window
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, ColumnElement, Select, case, cast, literal, select, union_all
 
-from fleet_ett.postgres.queries_booked import signed
-from fleet_ett.postgres.queries_lives import beside_jobs
+from fleet_ett.postgres.queries.booked import signed
+from fleet_ett.postgres.queries.lives import beside_jobs
 from fleet_ett.postgres.tables import job_days, job_hours, job_lives, job_totals, ledger_deltas
 from fleet_ett.postgres.tables.rollups import JOB_AMOUNTS
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import FromClause, Subquery, Table
 
-    from fleet_ett.postgres.queries_lives import Lives
-    from fleet_ett.postgres.queries_windows import Chosen, Pieces, Span
+    from fleet_ett.postgres.queries.lives import Lives
+    from fleet_ett.postgres.queries.windows import Chosen, Pieces, Span
 
 
 def job_sums(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.dialects import postgresql
 
-from fleet_ett.postgres.queries_lives import Lives
-from fleet_ett.postgres.queries_named import Moment, Names
-from fleet_ett.postgres.queries_sums import lives_of
-from fleet_ett.postgres.queries_windows import Pieces
+from fleet_ett.postgres.queries.lives import Lives
+from fleet_ett.postgres.queries.named import Moment, Names
+from fleet_ett.postgres.queries.sums import lives_of
+from fleet_ett.postgres.queries.windows import Pieces
 from fleet_ett.reads import HOUR_NS, Window
 
 if TYPE_CHECKING:
