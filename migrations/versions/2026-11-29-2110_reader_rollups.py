@@ -7,9 +7,6 @@ Revises: 2026_11_29_2100
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import text
-
-from fleet_ett.postgres import rollups
 
 revision = "2026_11_29_2110"
 down_revision = "2026_11_29_2100"
@@ -72,12 +69,9 @@ CREATE INDEX attempts_live ON attempts (job_id) INCLUDE (gpus) WHERE live;
 
 
 def upgrade() -> None:
-    """Make the tables, and all sums anew: about a minute for ten million rows of the ledger."""
+    """Make the tables; `migrate` fills them when it has come to the newest."""
     op.execute("SET LOCAL lock_timeout = '5s'")
     op.execute(TABLES)
-    conn = op.get_bind()
-    if conn.scalar(text("SELECT EXISTS (SELECT FROM ledger)")):
-        rollups.backfill(conn)
 
 
 def downgrade() -> None:

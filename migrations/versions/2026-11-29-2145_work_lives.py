@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from alembic import op
 
-from fleet_ett.postgres import work_lives
-
 revision = "2026_11_29_2145"
 down_revision = "2026_11_29_2110"
 branch_labels = None
@@ -17,15 +15,13 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table, and add up what is booked."""
+    """Make the table; `migrate` fills it when it has come to the newest."""
     op.execute("SET LOCAL lock_timeout = '5s'")
-    op.execute("LOCK TABLE work IN SHARE ROW EXCLUSIVE MODE")
     op.execute(
         "CREATE TABLE work_lives (job_id bigint NOT NULL, phase text NOT NULL, work_key text NOT NULL,"
         " times bigint NOT NULL, wall_ns bigint NOT NULL, gpu_ns numeric NOT NULL, seen_wall_ns bigint NOT NULL,"
         " seen_gpu_ns numeric NOT NULL, PRIMARY KEY (job_id, phase, work_key))"
     )
-    work_lives.backfill(op.get_bind())
 
 
 def downgrade() -> None:

@@ -7,9 +7,6 @@ Revises: 2026_11_29_2205
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import text
-
-from fleet_ett.postgres import rollups
 
 revision = "2026_11_30_0010"
 down_revision = "2026_11_29_2205"
@@ -37,7 +34,7 @@ CREATE INDEX ledger_days_custom ON ledger_days (job_id, day_ns) WHERE heading LI
 
 
 def upgrade() -> None:
-    """Add the columns, and make all sums anew: two to four minutes for eight million rows of the ledger."""
+    """Add the columns; `migrate` makes the sums anew when it has come to the newest."""
     op.execute("SET LOCAL lock_timeout = '5s'")
     op.execute(f"TRUNCATE {', '.join(TABLES)}")
     kinds = (("wall_ns", "bigint"), ("gpu_ns", "numeric"))
@@ -46,9 +43,6 @@ def upgrade() -> None:
     for table in TABLES:
         op.execute(f"ALTER TABLE {table} {columns}")
     op.execute(CUSTOM)
-    conn = op.get_bind()
-    if conn.scalar(text("SELECT EXISTS (SELECT FROM ledger)")):
-        rollups.backfill(conn)
 
 
 def downgrade() -> None:

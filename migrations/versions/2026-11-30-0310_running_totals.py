@@ -7,9 +7,6 @@ Revises: 2026_11_30_0040
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import text
-
-from fleet_ett.postgres import rollups, totals
 
 revision = "2026_11_30_0310"
 down_revision = "2026_11_30_0040"
@@ -27,7 +24,7 @@ HEADINGS = (
 
 
 def upgrade() -> None:
-    """Make the tables, and fill them: a minute for eight million rows of the ledger."""
+    """Make the tables; `migrate` fills them when it has come to the newest."""
     op.execute("SET LOCAL lock_timeout = '5s'")
     op.execute("ALTER TABLE job_lives ADD COLUMN last_hour_ns bigint NOT NULL DEFAULT 0")
     names = (*AMOUNTS, *(f"{heading}_{unit}" for heading in HEADINGS for unit in ("wall_ns", "gpu_ns")))
@@ -41,12 +38,6 @@ def upgrade() -> None:
         " wall_ns bigint NOT NULL, gpu_ns numeric NOT NULL, PRIMARY KEY (job_id, heading, hour_ns))"
         " WITH (fillfactor = 80)"
     )
-    conn = op.get_bind()
-    if conn.scalar(text("SELECT EXISTS (SELECT FROM ledger)")):
-        op.execute("SET LOCAL work_mem = '256MB'")
-        op.execute("LOCK TABLE ledger, ledger_deltas IN SHARE ROW EXCLUSIVE MODE")
-        conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": rollups.LOCK})
-        totals.backfill(conn)
     for table in ("job_totals", "custom_totals"):
         op.execute(f"CREATE INDEX {table}_hour ON {table} (hour_ns)")
     op.execute("CREATE INDEX jobs_end ON jobs (end_ns)")

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from alembic.script import ScriptDirectory
 
 from fleet_ett.core.policy import Policy
+from fleet_ett.postgres import migrate as migrations
 from fleet_ett.postgres import rollups, work_lives
 from fleet_ett.worker import book_due_jobs, rebuild
 from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed
@@ -38,6 +40,7 @@ SUMS = (
     "job_totals",
     "custom_totals",
 )
+BEFORE_SUMS = "2026_11_29_1640"  # the newest migration before the first one with sums
 WEIGHTS = ("weight_hours", "weight_days")
 
 
@@ -102,6 +105,32 @@ def test_a_rebuild_leaves_them_as_they_were(store: PostgresStore, engine: Engine
     rebuild(engine, POLICY, as_of=T0 + 24 * HOUR)
     assert before == everything(rows)
     assert [] == differences(engine)
+
+
+def test_an_upgrade_leaves_them_as_they_were(
+    database_url: str, store: PostgresStore, engine: Engine, rows: Rows
+) -> None:
+    """From whatever version that had ledgers; also by steps."""
+    agent = Agent()
+    for number in range(3):
+        crashed(agent, f"j{number}", T0 + number * HOUR // 2)
+    agent.hand_in(store, now=T0)
+    book(engine, T0 + 24 * HOUR)
+    rollups.fold(engine)
+    before = everything(rows)
+    assert all(before.values())
+    versions = [one.revision for one in ScriptDirectory.from_config(migrations._config()).walk_revisions()]
+    older = versions[1 : versions.index(BEFORE_SUMS) + 1]
+    assert migrations.SUMS in versions[: len(older)]
+    for version in older:
+        engine.dispose()
+        migrations.downgrade(database_url, version)
+        if version == BEFORE_SUMS:
+            for step in reversed(older):
+                migrations.migrate(database_url, step)
+        migrations.migrate(database_url)
+        assert before == everything(rows), version
+        assert [] == differences(engine), version
 
 
 def test_many_fold_and_book_at_once(store: PostgresStore, engine: Engine) -> None:

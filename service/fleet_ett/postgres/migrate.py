@@ -1,7 +1,8 @@
 """Bring a database to the newest migration, from a checkout or from an installed wheel.
 
 Everything runs in one transaction behind one lock: several processes may start at once, and a migration that
-fails leaves nothing behind.
+fails leaves nothing behind. Sums are made anew by the code that keeps them, once, after the last migration: one that
+makes or changes their tables leaves them empty, so that it is the same for ever.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from fleet_ett.errors import EttError, Invalid, Unavailable
+from fleet_ett.postgres import rollups, totals, weights, work_lives
 from fleet_ett.postgres.pool import UNBOUNDED_S, open_pool
 
 if TYPE_CHECKING:
@@ -28,13 +30,18 @@ if TYPE_CHECKING:
 HEAD = "head"
 OLDEST = 15  # PostgreSQL major version
 LOCK = 0x6574_7401  # "ett" and a number of its own
+SUMS = "2026_11_30_0310"  # the newest migration that changes what sums there are
+_SUMS = ", ".join(
+    (*(one.table.name for one in rollups.ROLLUPS), *weights.KEPT, *totals.NAMES, work_lives.NAME)
+)
 
 
 def migrate(url: str, revision: str = HEAD) -> str:
     """Bring the database at `url` up to `revision`; returns the revision that it is at.
 
-    Safe to call from many processes at once. Raises `Invalid` for a server that is too old or not in UTF-8,
-    `Unavailable` where it cannot be reached or its tables are locked for too long.
+    Safe to call from many processes at once. New sums of ten million rows of the ledger take some minutes. Raises
+    `Invalid` for a server that is too old or not in UTF-8, `Unavailable` where it cannot be reached or its tables are
+    locked for too long.
     """
     return _run(url, lambda config: command.upgrade(config, revision))
 
@@ -82,18 +89,43 @@ def _run(url: str, act: Callable[[Config], None]) -> str:
     try:
         with engine.begin() as conn:
             _check_server(conn)
+            conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
             current = current_revision(conn)
             if current is not None and current not in _known_revisions():
                 check_revision(current)
-            conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
             config = _config()
             config.attributes["connection"] = conn
             act(config)
-            return current_revision(conn) or "base"
+            reached = current_revision(conn)
+            are_new = SUMS in _lineage(reached) - _lineage(current) and _fill(conn)
+        if are_new:
+            with engine.connect() as conn:  # else readers are slower until autovacuum has passed
+                conn.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(
+                    f"VACUUM ANALYZE {_SUMS}"
+                )
     except DBAPIError as error:
         raise _told(error) from error
+    else:
+        return reached or "base"
     finally:
         engine.dispose()
+
+
+def _lineage(revision: str | None) -> frozenset[str]:
+    """A revision and all that it stands on."""
+    if revision is None:
+        return frozenset()
+    walked = ScriptDirectory.from_config(_config()).iterate_revisions(revision, "base")
+    return frozenset(one.revision for one in walked)
+
+
+def _fill(conn: Connection) -> bool:
+    """Make all sums anew; whether there is anything to add up."""
+    if not conn.scalar(text("SELECT EXISTS (SELECT FROM ledger) OR EXISTS (SELECT FROM work)")):
+        return False
+    rollups.backfill(conn)
+    work_lives.backfill(conn)
+    return True
 
 
 def _check_server(conn: Connection) -> None:

@@ -81,9 +81,6 @@ _SLICES = "CROSS JOIN LATERAL (VALUES ('', ''), {}) AS s (slice, name)".format(
 _SLICE_NAMES = ", ".join(f"'{name}'" for name in ("", *NAMES))
 
 _WAITS = text("SELECT EXISTS (SELECT FROM ledger_deltas) OR EXISTS (SELECT FROM counter_deltas)")
-_COLUMNS = text(
-    "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped"
-)
 _ALONE = text("SELECT pg_try_advisory_xact_lock(:lock)")
 _SIZE = text("SELECT greatest(pg_relation_size('ledger_deltas'), pg_relation_size('counter_deltas'))")
 # made once a connection: a table an hour would leave its rows in the catalogue
@@ -176,28 +173,18 @@ def fold(engine: Engine) -> bool:
 
 
 def backfill(conn: Connection) -> None:
-    """Make the roll-ups anew from the ledger. Bookings wait meanwhile; readers do not.
-
-    A migration may ask before later ones have made all tables and columns.
-    """
+    """Make the roll-ups anew from the ledger. Bookings wait meanwhile; readers do not."""
     conn.exec_driver_sql("SET LOCAL work_mem = '256MB'")  # for the groups of a large fleet's years
     conn.exec_driver_sql("LOCK TABLE ledger, ledger_deltas IN SHARE ROW EXCLUSIVE MODE")
     conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
-    made = [one for one in ROLLUPS if _is_made(conn, one.table, (*one.keys, *one.sums()))]
-    for table in (ledger_deltas, *(one.table for one in made)):
+    for table in (ledger_deltas, *(one.table for one in ROLLUPS)):
         conn.execute(table.delete())
-    for one in made:
+    for one in ROLLUPS:
         of_days = one.table is not ledger_days and "hour_ns" not in one.keys
         conn.execute(text(_add(one, _LEDGER_DAYS if of_days else _LEDGER)))
         conn.exec_driver_sql(f"ANALYZE {one.table.name}")
-    if len(made) == len(ROLLUPS):
-        weights.backfill(conn)
-    if all(_is_made(conn, table, table.columns.keys()) for table in totals.TABLES):
-        totals.backfill(conn)
-
-
-def _is_made(conn: Connection, table: Table, columns: Iterable[str]) -> bool:
-    return set(columns) <= set(conn.scalars(_COLUMNS, {"table": table.name}))
+    weights.backfill(conn)
+    totals.backfill(conn)
 
 
 def differences(conn: Connection) -> list[str]:

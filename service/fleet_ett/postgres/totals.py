@@ -19,7 +19,7 @@ from fleet_ett.reads import HOUR_NS
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
-TABLES = (job_totals, custom_totals)
+NAMES = (job_totals.name, custom_totals.name)
 
 _JOBS = "SELECT DISTINCT job_id FROM taken_deltas"
 _LABELS = f"job_id, hour_ns, heading, {', '.join(AMOUNTS)}"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Row = tuple[Any, ...]
 
+NAME = work_lives.name
 KEYS = ("job_id", "phase", "work_key")
 SUMS = ("times", "wall_ns", "gpu_ns", "seen_wall_ns", "seen_gpu_ns")
 OF_WORK = (
@@ -76,7 +77,9 @@ def take_out(conn: Connection, job_id: int, attempts: Iterable[int]) -> None:
 
 
 def backfill(conn: Connection) -> None:
-    """Make them of all work, where there are none."""
+    """Make them anew of all work. Bookings wait meanwhile."""
+    conn.execute(text("LOCK TABLE work IN SHARE ROW EXCLUSIVE MODE"))
+    conn.execute(work_lives.delete())
     conn.execute(text(f"INSERT INTO work_lives ({_COLUMNS}) {_MADE_OF_WORK}"))
     conn.execute(text("ANALYZE work_lives"))
 
