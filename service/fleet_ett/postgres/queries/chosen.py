@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ARRAY, BigInteger, and_, bindparam, column, false, func, or_, select
+from sqlalchemy import ARRAY, BigInteger, and_, any_, bindparam, column, false, func, or_, select
 
 from fleet_ett.postgres.queries.booked import job_passes
 from fleet_ett.postgres.tables import jobs
@@ -17,9 +17,10 @@ from fleet_ett.reads import Filters
 if TYPE_CHECKING:
     from typing import Any
 
-    from sqlalchemy import CTE, ColumnElement, Connection, Select
+    from sqlalchemy import CTE, BindParameter, ColumnElement, Connection, Select
 
     from fleet_ett.postgres.queries.lives import Lives
+    from fleet_ett.postgres.queries.windows import Chosen
     from fleet_ett.reads import Scope
 
 BY_JOBS = ("component", "phase", "cause")  # filters that choose jobs where rows do not have them
@@ -53,7 +54,7 @@ class Jobs:
     @classmethod
     def named(cls) -> Jobs:
         """What they are is told with the values."""
-        return cls(*(_listed(f"jobs_{name}") for name in ("every", "whole", "cut")))
+        return cls(*(_listed(name) for name in ("every", "whole", "cut")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,22 @@ def only(scope: Scope, chosen: Jobs) -> Scope:
     return replace(scope, filters=ChosenJobs(**names, jobs=chosen))
 
 
+def are_listed(filters: Filters) -> Chosen:
+    """Whether a job is one of these, by its id, for rows that are looked up job by job."""
+    return (_is_listed,) if isinstance(filters, ChosenJobs) else ()
+
+
+def _is_listed(job_id: ColumnElement[int]) -> ColumnElement[bool]:
+    return job_id == any_(_ids("every"))
+
+
 def _listed(name: str) -> CTE:
-    ids = bindparam(name, type_=ARRAY(BigInteger))
-    told = func.unnest(ids).table_valued(column("job_id", BigInteger))
-    return select(told.render_derived().c.job_id).cte(name)
+    told = func.unnest(_ids(name)).table_valued(column("job_id", BigInteger))
+    return select(told.render_derived().c.job_id).cte(f"jobs_{name}")
+
+
+def _ids(name: str) -> BindParameter[Any]:
+    return bindparam(f"jobs_{name}", type_=ARRAY(BigInteger))
 
 
 def only_of(query: Select[Any], job_id: ColumnElement[int], chosen: CTE) -> Select[Any]:

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from fleet_ett.postgres.queries.booked import TIMES, job_passes, row_passes, signed
-from fleet_ett.postgres.queries.chosen import ChosenJobs, Jobs, only_of
+from fleet_ett.postgres.queries.chosen import ChosenJobs, Jobs, are_listed, only_of
 from fleet_ett.postgres.queries.lives import Lives
 from fleet_ett.postgres.queries.named import is_one_of
 from fleet_ett.postgres.queries.windows import Pieces
@@ -73,7 +73,7 @@ def cells(
 
 def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
     """The pieces of the window for these groups; edges are looked up for the jobs that are asked for alone."""
-    chosen = _called(scope.filters.job) if scope.filters.job else ()
+    chosen = (*(_called(scope.filters.job) if scope.filters.job else ()), *are_listed(scope.filters))
     return Pieces.of(scope.window, by_hour="hour" in by, beyond="day" not in by, chosen=chosen)
 
 
