@@ -20,12 +20,10 @@ SELECT h.job_id, s.attempt_id, h.hour_ns, s.start_ns, s.end_ns, s.heading, s.pha
     s.settled
 FROM (SELECT job_id, hour_ns FROM job_hours {of_hour} UNION SELECT job_id, hour_ns FROM ledger_deltas {of_hour}) h
 CROSS JOIN LATERAL (
-    SELECT own.* FROM segments own
-    WHERE own.job_id = h.job_id AND own.start_ns >= coalesce((
-            SELECT max(earlier.start_ns) FROM segments earlier
-            WHERE earlier.job_id = h.job_id AND earlier.start_ns <= {low}
-        ), {low})
-        AND own.start_ns < {high} AND own.end_ns > {low}
+    SELECT begun.* FROM (
+        SELECT * FROM segments WHERE job_id = h.job_id AND start_ns <= {low} ORDER BY start_ns DESC LIMIT 1
+    ) begun WHERE begun.end_ns > {low}
+    UNION ALL SELECT * FROM segments WHERE job_id = h.job_id AND start_ns > {low} AND start_ns < {high}
     OFFSET 0
 ) s
 """
