@@ -92,3 +92,12 @@ def test_the_command(
         conn.exec_driver_sql("UPDATE fleet_days SET wall_ns = wall_ns + 1")
     assert 1 == main(["stats", "--json", "--check"])
     assert ["fleet_days: "] == [one[:12] for one in json.loads(capsys.readouterr().out)["check"]]
+    assert 1 == main(["stats", "--check"])
+    assert "`fleet-ett rebuild --sums` makes those of the ledger anew" in capsys.readouterr().out
+    assert 0 == main(["rebuild", "--sums"])
+    assert "made the sums anew from the books\n" == capsys.readouterr().out
+    assert 0 == main(["stats", "--check"])
+    capsys.readouterr()
+    for more in (["--job", "j"], ["--as-of", "1"]):
+        assert 2 == main(["rebuild", "--sums", *more])
+        assert "leave out --job and --as-of" in capsys.readouterr().err

@@ -144,6 +144,12 @@ def _parser() -> argparse.ArgumentParser:
     rebuild.add_argument(
         "--as-of", type=_moment, metavar="T", help="time of the question in ns (default: now)"
     )
+    rebuild.add_argument(
+        "--sums",
+        action="store_true",
+        help="instead make all sums that readers use anew from the books, where `stats --check` finds wrong ones; "
+        "readers and bookings wait meanwhile (minutes for millions of rows)",
+    )
     stats = commands.add_parser(
         "stats", help="what the database takes up, and what a day adds", epilog=ENVIRONMENT, formatter_class=raw,
         description="Rows and bytes by table, bytes of a raw event and of a job-day, growth a day, and what that\n"

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from fleet_ett import worker
 from fleet_ett.app import create_app
 from fleet_ett.crew import Crew, Stopped, stop
-from fleet_ett.errors import Denied, Unavailable
+from fleet_ett.errors import Denied, Invalid, Unavailable
 from fleet_ett.listening import GRACE_S, answer, bind, say_where, tls_files
 from fleet_ett.postgres import migrate as migrations
 from fleet_ett.postgres.pool import open_pool
+from fleet_ett.postgres.refill import make_sums_anew
 from fleet_ett.postgres.server import EmbeddedServer, default_data_dir
 from fleet_ett.postgres.shards.servers import check_fleet, open_fleet, refuse_alone
 from fleet_ett.postgres.shards.setup import set_up
@@ -111,7 +112,10 @@ def migrate(settings: Settings, args: argparse.Namespace) -> int:
 
 
 def rebuild(settings: Settings, args: argparse.Namespace) -> int:
-    """Derive the books of one job, or of all, again from the raw events and say how many jobs."""
+    """Derive the books of one job, or of all, again from the raw events, or all sums from the books."""
+    if args.sums and (args.job is not None or args.as_of is not None):
+        msg = "--sums makes those of all jobs from their books as they are: leave out --job and --as-of"
+        raise Invalid(msg)
     with ExitStack() as stack:
         url = stack.enter_context(database_url(settings))
         engine = stack.enter_context(pool(settings, url))
@@ -122,6 +126,11 @@ def rebuild(settings: Settings, args: argparse.Namespace) -> int:
             engines = [fleet.owner(args.job).engine]
         else:
             engines = [server.engine for server in fleet.servers]
+        if args.sums:
+            for one in engines:
+                make_sums_anew(one)
+            print("made the sums anew from the books")
+            return 0
         policy = worker.policy_of(settings)
         jobs = sum(worker.rebuild(one, policy, job=args.job, as_of=args.as_of) for one in engines)
     print(f"rebuilt {jobs} job{'' if jobs == 1 else 's'}")

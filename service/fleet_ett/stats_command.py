@@ -122,6 +122,8 @@ def lines(told: dict[str, Any]) -> Iterator[str]:
     if "check" in told:
         yield ""
         yield from told["check"] or ["the roll-ups add up to the ledger"]
+        if told["check"]:
+            yield "`fleet-ett rebuild --sums` makes those of the ledger anew; please report how they came to differ"
 
 
 def _share(amount: float, count: int) -> float | None:

@@ -14,10 +14,11 @@ import time
 from typing import TYPE_CHECKING
 
 import psycopg
-from sqlalchemy import create_engine
 
 from fleet_ett.core.ledger import attribute
-from fleet_ett.postgres import partitions, rollups, work_lives
+from fleet_ett.postgres import partitions
+from fleet_ett.postgres.pool import open_pool
+from fleet_ett.postgres.refill import make_sums_anew
 from tests.http.story import rollback
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def fill(url: str, conninfo: str, *, jobs: int, days: int) -> int:
         "nodes": NODES, "job": json.dumps(story.summary.to_json()),
         "attempt": json.dumps(story.attempts[0].summary.to_json()),
     }  # fmt: skip
-    engine = create_engine(url)
+    engine = open_pool(url)
     with engine.begin() as conn:
         partitions.add_partitions(conn, range(now // DAY - 14, now // DAY + 3), now=now)
     with psycopg.connect(conninfo) as conn:
@@ -228,10 +229,8 @@ def fill(url: str, conninfo: str, *, jobs: int, days: int) -> int:
         _say("filling the rest")
         _run(conn, REST, told)
         conn.execute(NUMBER)
-    _say("roll-ups, by the product's own backfill")
-    with engine.begin() as conn:
-        rollups.backfill(conn)
-        work_lives.backfill(conn)
+    _say("sums, by the product's own code")
+    make_sums_anew(engine)
     engine.dispose()
     with psycopg.connect(conninfo, autocommit=True) as conn:
         _say("vacuum and analyze")

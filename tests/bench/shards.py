@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from fleet_ett.ingest import decode_batch
 from fleet_ett.pieces import server_of
-from fleet_ett.postgres import rollups
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.pool import open_pool
 from fleet_ett.postgres.queries.fleet import sum_ett
 from fleet_ett.postgres.queries.losses import sum_lost_time
 from fleet_ett.postgres.queries.timeline import sum_ledger
 from fleet_ett.postgres.reads import snapshot
+from fleet_ett.postgres.refill import make_sums_anew
 from fleet_ett.postgres.server import EmbeddedServer
 from fleet_ett.postgres.shards.servers import check_fleet, open_fleet
 from fleet_ett.postgres.shards.setup import set_up
@@ -124,7 +124,7 @@ def fill(engine: Engine, keys: Sequence[str], hours: int) -> None:
         conn.exec_driver_sql("TRUNCATE jobs, attempts, ledger, segments CASCADE")
         for statement in (JOBS, ATTEMPTS, SEGMENTS, LEDGER):
             conn.exec_driver_sql(statement, told)
-        rollups.backfill(conn)
+    make_sums_anew(engine)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
         conn.exec_driver_sql("VACUUM ANALYZE")
 

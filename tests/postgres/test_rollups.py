@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from alembic.script import ScriptDirectory
+from sqlalchemy import text
 
 from fleet_ett.core.policy import Policy
 from fleet_ett.postgres import migrate as migrations
 from fleet_ett.postgres import rollups, work_lives
+from fleet_ett.postgres.refill import make_sums_anew, refill
 from fleet_ett.worker import book_due_jobs, rebuild
 from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed
 
@@ -42,6 +45,10 @@ SUMS = (
 )
 BEFORE_SUMS = "2026_11_29_1640"  # the newest migration before the first one with sums
 WEIGHTS = ("weight_hours", "weight_days")
+WAITING = text(
+    "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+    " WHERE NOT l.granted AND d.datname = current_database())"
+)
 
 
 def book(engine: Engine, now: int) -> None:
@@ -89,8 +96,14 @@ def test_every_booking_is_in_the_sums(store: PostgresStore, engine: Engine, rows
     )
     folded = everything(rows)
     with engine.begin() as conn:
-        rollups.backfill(conn)
+        for table in (*SUMS, *WEIGHTS, "work_lives"):
+            conn.exec_driver_sql(
+                f"UPDATE {table} SET {'jobs = jobs + 1' if table in WEIGHTS else 'wall_ns = 1'}"
+            )
+    assert len(everything(rows)) <= len(differences(engine))
+    make_sums_anew(engine)
     assert folded == everything(rows)
+    assert [] == differences(engine)
 
 
 def test_a_rebuild_leaves_them_as_they_were(store: PostgresStore, engine: Engine, rows: Rows) -> None:
@@ -131,6 +144,29 @@ def test_an_upgrade_leaves_them_as_they_were(
         migrations.migrate(database_url)
         assert before == everything(rows), version
         assert [] == differences(engine), version
+
+
+def test_while_they_are_made_anew_events_are_taken_and_bookings_wait(
+    store: PostgresStore, engine: Engine
+) -> None:
+    agent = Agent()
+    crashed(agent, "j0", T0)
+    agent.hand_in(store, now=T0)
+    book(engine, T0 + HOUR)
+    crashed(agent, "j1", T0 + HOUR // 2)
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as conn:
+            refill(conn)
+            agent.hand_in(store, now=T0 + HOUR)
+            assert not rollups.fold(engine)
+            booking = pool.submit(book, engine, T0 + 24 * HOUR)
+            while not conn.scalar(WAITING):
+                time.sleep(0.01)
+            assert not booking.done()
+        booking.result()
+    assert [] == differences(engine)
+    rollups.fold(engine)
+    assert [] == differences(engine)
 
 
 def test_many_fold_and_book_at_once(store: PostgresStore, engine: Engine) -> None:

@@ -19,8 +19,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from fleet_ett.errors import EttError, Invalid, Unavailable
-from fleet_ett.postgres import rollups, totals, weights, work_lives
 from fleet_ett.postgres.pool import UNBOUNDED_S, open_pool
+from fleet_ett.postgres.refill import refill, vacuum
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +31,7 @@ HEAD = "head"
 OLDEST = 15  # PostgreSQL major version
 LOCK = 0x6574_7401  # "ett" and a number of its own
 SUMS = "2026_11_30_0310"  # the newest migration that changes what sums there are
-_SUMS = ", ".join(
-    (*(one.table.name for one in rollups.ROLLUPS), *weights.KEPT, *totals.NAMES, work_lives.NAME)
-)
+_IS_BOOKED = text("SELECT EXISTS (SELECT FROM ledger) OR EXISTS (SELECT FROM work)")
 
 
 def migrate(url: str, revision: str = HEAD) -> str:
@@ -97,12 +95,11 @@ def _run(url: str, act: Callable[[Config], None]) -> str:
             config.attributes["connection"] = conn
             act(config)
             reached = current_revision(conn)
-            are_new = SUMS in _lineage(reached) - _lineage(current) and _fill(conn)
+            are_new = SUMS in _lineage(reached) - _lineage(current) and bool(conn.scalar(_IS_BOOKED))
+            if are_new:
+                refill(conn)
         if are_new:
-            with engine.connect() as conn:  # else readers are slower until autovacuum has passed
-                conn.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(
-                    f"VACUUM ANALYZE {_SUMS}"
-                )
+            vacuum(engine)
     except DBAPIError as error:
         raise _told(error) from error
     else:
@@ -117,15 +114,6 @@ def _lineage(revision: str | None) -> frozenset[str]:
         return frozenset()
     walked = ScriptDirectory.from_config(_config()).iterate_revisions(revision, "base")
     return frozenset(one.revision for one in walked)
-
-
-def _fill(conn: Connection) -> bool:
-    """Make all sums anew; whether there is anything to add up."""
-    if not conn.scalar(text("SELECT EXISTS (SELECT FROM ledger) OR EXISTS (SELECT FROM work)")):
-        return False
-    rollups.backfill(conn)
-    work_lives.backfill(conn)
-    return True
 
 
 def _check_server(conn: Connection) -> None:

@@ -153,7 +153,7 @@ def take_out(conn: Connection, job_id: int, attempts: Iterable[int]) -> None:
 def fold(engine: Engine) -> bool:
     """Add up what was booked; whether there was anything. Harmless when done by several at once."""
     with transaction(engine) as conn:
-        if not conn.scalar(_WAITS) or not conn.scalar(_ALONE, {"lock": LOCK}):
+        if not conn.scalar(_ALONE, {"lock": LOCK}) or not conn.scalar(_WAITS):
             return False
         conn.exec_driver_sql(_TAKEN)
         conn.exec_driver_sql(_TAKE)
@@ -173,12 +173,7 @@ def fold(engine: Engine) -> bool:
 
 
 def backfill(conn: Connection) -> None:
-    """Make the roll-ups anew from the ledger. Bookings wait meanwhile; readers do not."""
-    conn.exec_driver_sql("SET LOCAL work_mem = '256MB'")  # for the groups of a large fleet's years
-    conn.exec_driver_sql("LOCK TABLE ledger, ledger_deltas IN SHARE ROW EXCLUSIVE MODE")
-    conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
-    for table in (ledger_deltas, *(one.table for one in ROLLUPS)):
-        conn.execute(table.delete())
+    """Make them of the ledger, where there are none (`refill.py`)."""
     for one in ROLLUPS:
         of_days = one.table is not ledger_days and "hour_ns" not in one.keys
         conn.execute(text(_add(one, _LEDGER_DAYS if of_days else _LEDGER)))

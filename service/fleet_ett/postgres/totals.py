@@ -81,10 +81,9 @@ def fold(conn: Connection) -> None:
 
 
 def backfill(conn: Connection) -> None:
-    """Make them anew from the ledger, as far as it is folded."""
+    """Make them of the ledger, where there are none."""
     for one in (_JOB, _CUSTOM):
         columns = f"{one.key}, hour_ns, {', '.join(one.amounts)}"
-        conn.execute(one.table.delete())
         rows = f"SELECT {columns} FROM ({_whole(one)}) t ORDER BY hour_ns"  # noqa: S608
         conn.execute(text(f"INSERT INTO {one.name} ({columns}) {rows}"))
         conn.exec_driver_sql(f"ANALYZE {one.name}")

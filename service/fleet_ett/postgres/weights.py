@@ -86,9 +86,8 @@ def fold(conn: Connection) -> None:
 
 
 def backfill(conn: Connection) -> None:
-    """Make them anew from the roll-ups by job, where nothing waits to be folded."""
+    """Make them of the roll-ups by job, where there are none."""
     for table, (period, _, by_job) in KEPT.items():
-        conn.execute(text(f"DELETE FROM {table}"))  # noqa: S608
         conn.execute(
             text(f"INSERT INTO {table} (slice, name, {period}, jobs, ratios) {_told(by_job, period)}")
         )

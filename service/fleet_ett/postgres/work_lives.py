@@ -77,9 +77,7 @@ def take_out(conn: Connection, job_id: int, attempts: Iterable[int]) -> None:
 
 
 def backfill(conn: Connection) -> None:
-    """Make them anew of all work. Bookings wait meanwhile."""
-    conn.execute(text("LOCK TABLE work IN SHARE ROW EXCLUSIVE MODE"))
-    conn.execute(work_lives.delete())
+    """Make them of all work, where there are none (`refill.py`)."""
     conn.execute(text(f"INSERT INTO work_lives ({_COLUMNS}) {_MADE_OF_WORK}"))
     conn.execute(text("ANALYZE work_lives"))
 
