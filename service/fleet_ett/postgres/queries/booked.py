@@ -77,7 +77,7 @@ def job_passes(
         out.append(jobs.c.job_id.in_(select(booked.c.job_id)))
     if filters.cause and "cause" not in rows_have:
         had = select(incidents.c.job_id).where(
-            incidents.c.cause.in_(filters.cause), *inside(incidents.c.at_ns, window)
+            is_one_of(incidents.c.cause, filters.cause), *inside(incidents.c.at_ns, window)
         )
         out.append(jobs.c.job_id.in_(had))
     return out
@@ -94,7 +94,7 @@ def _that_booked(filters: Filters, window: Window, names: tuple[str, ...], *, on
 
     def booked(table: Table) -> Select[Any]:
         lost = [table.c.heading != "productive"] if only_lost else []
-        chosen = [table.c[name].in_(getattr(filters, name)) for name in names]
+        chosen = [is_one_of(table.c[name], getattr(filters, name)) for name in names]
         return select(table.c.job_id, table.c.wall_ns).where(*chosen, *lost)
 
     parts = [lives.only_whole(booked(ledger_lives), ledger_lives)] if lives.used else []
@@ -114,7 +114,7 @@ def _that_booked(filters: Filters, window: Window, names: tuple[str, ...], *, on
 
 def row_passes(rows: Any, filters: Filters, *names: str) -> list[ColumnElement[bool]]:
     """Conditions on rows that have a column of the filter's name."""
-    return [rows.c[name].in_(getattr(filters, name)) for name in names if getattr(filters, name)]
+    return [is_one_of(rows.c[name], getattr(filters, name)) for name in names if getattr(filters, name)]
 
 
 def inside(column: ColumnElement[int], window: Window) -> list[ColumnElement[bool]]:

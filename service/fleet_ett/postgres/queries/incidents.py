@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, func, select
 
 from fleet_ett.postgres.queries.booked import inside, job_passes, row_passes
+from fleet_ett.postgres.queries.named import is_one_of
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import attempts, incidents, jobs, owners
 
@@ -49,7 +50,7 @@ def list_incidents(conn: Connection, scope: Scope, kinds: Sequence[str], page: P
         chosen.where(
             *inside(incidents.c.at_ns, scope.window),
             *row_passes(incidents, scope.filters, "component", "cause"),
-            *([incidents.c.kind.in_(kinds)] if kinds else []),
+            *([is_one_of(incidents.c.kind, kinds)] if kinds else []),
             *after_key(keys, page.after, falling=[True] * len(keys)),
         )
         .order_by(*(key.desc() for key in keys))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, BindParameter, ColumnElement, Text, bindparam
+from sqlalchemy import ARRAY, BigInteger, BindParameter, ColumnElement, Text, any_, bindparam
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +35,7 @@ class Names(tuple[str, ...]):
     name = "names"
 
 
-def is_one_of(column: ColumnElement[str], values: Sequence[str]) -> ColumnElement[bool]:
-    """Whether it is one of the values."""
-    if isinstance(values, Names):
-        return column.in_(bindparam(values.name, list(values), Text, expanding=True))
-    return column.in_(values)
+def is_one_of(column: ColumnElement[Any], values: Sequence[str]) -> ColumnElement[bool]:
+    """Whether it is one of the values, which are one parameter, however many."""
+    name = values.name if isinstance(values, Names) else None
+    return column == any_(bindparam(name, list(values), ARRAY(Text)))

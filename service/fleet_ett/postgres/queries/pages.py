@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select, union
 
 from fleet_ett.postgres.queries.booked import job_passes
+from fleet_ett.postgres.queries.named import is_one_of
 from fleet_ett.postgres.queries.sums import Source
 from fleet_ett.postgres.queries.windows import between
 from fleet_ett.postgres.rows import after_key
@@ -132,7 +133,7 @@ def _periods(conn: Connection, scope: Scope, by: Sequence[str], page: Page, sour
     for own in (kept, late):
         query = select(*(own[one].label(one) for one in by if one in own)).where(
             *between(own[what], low, window.end),
-            *(own[name].in_(source.wanted(name)) for name in names if source.wanted(name)),
+            *(is_one_of(own[name], source.wanted(name)) for name in names if source.wanted(name)),
         )
         is_slice = own is kept and len(names) <= 1
         parts.append(query.where(table.c.slice == next(iter(names), "")) if is_slice else query)

@@ -270,7 +270,7 @@ class Source:
         return rows.join(jobs, jobs.c.job_id == table.c.job_id).where(*passing)
 
     def _named(self, own: Columns) -> list[ColumnElement[bool]]:
-        return [own[name].in_(self.wanted(name)) for name in NAMES if self.wanted(name)]
+        return [is_one_of(own[name], self.wanted(name)) for name in NAMES if self.wanted(name)]
 
     def _select(
         self, table: FromClause, period: ColumnElement[int], own: Columns, columns: Sequence[str] = CELL

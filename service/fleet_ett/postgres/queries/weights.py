@@ -26,6 +26,7 @@ from sqlalchemy import (
 
 from fleet_ett.postgres.queries.booked import TIMES, job_passes, period, signed
 from fleet_ett.postgres.queries.job_sums import job_sums
+from fleet_ett.postgres.queries.named import is_one_of
 from fleet_ett.postgres.queries.sums import Source, lives_of
 from fleet_ett.postgres.queries.windows import between
 from fleet_ett.postgres.tables import (
@@ -131,7 +132,9 @@ def _told(
         rows = part.subquery()
         keys = [(period(rows.c.hour_ns, one) if one in TIMES else rows.c.name).label(one) for one in by]
         out.append(
-            select(*keys, rows.c.jobs, rows.c.ratios).where(*([rows.c.name.in_(wanted)] if wanted else []))
+            select(*keys, rows.c.jobs, rows.c.ratios).where(
+                *([is_one_of(rows.c.name, wanted)] if wanted else [])
+            )
         )
     return out
 

@@ -11,9 +11,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     ColumnElement,
     and_,
+    any_,
     bindparam,
     case,
     false,
@@ -64,7 +66,7 @@ class Span:
         """Whether a period, given by its start, lies in it."""
         if self.periods is None or self.low is None:
             return between(period, self.low, self.high)
-        return [period.in_(bindparam(f"{self.low.name}_all", self.periods, BigInteger, expanding=True))]
+        return [period == any_(bindparam(f"{self.low.name}_all", self.periods, ARRAY(BigInteger)))]
 
     def values(self) -> dict[str, object]:
         """What a statement is told of it."""

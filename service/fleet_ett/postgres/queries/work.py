@@ -9,6 +9,7 @@ from sqlalchemy import and_, case, exists, func, literal, or_, select, true, uni
 from fleet_ett.postgres.queries.booked import inside, job_passes, row_passes, total
 from fleet_ett.postgres.queries.kept import statement
 from fleet_ett.postgres.queries.lives import Lives
+from fleet_ett.postgres.queries.named import is_one_of
 from fleet_ett.postgres.queries.sums import cells
 from fleet_ett.postgres.rows import after_key, exact_rows
 from fleet_ett.postgres.tables import attempts, jobs, ledger, work, work_lives
@@ -200,7 +201,7 @@ def _in_scope(rows: FromClause, scope: Scope) -> list[ColumnElement[bool]]:
                 ledger.c.job_id == rows.c.job_id,
                 ledger.c.attempt_id == rows.c.attempt_id,
                 ledger.c.phase == rows.c.phase,
-                ledger.c.component.in_(scope.filters.component),
+                is_one_of(ledger.c.component, scope.filters.component),
             )
         )
     return out

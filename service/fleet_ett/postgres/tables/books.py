@@ -212,6 +212,7 @@ incidents = Table(
     Column("replayed_steps", BigInteger),
     PrimaryKeyConstraint("job_id", "attempt_id"),
     Index("incidents_at", "at_ns"),
+    Index("incidents_component", "component", "at_ns"),
 )
 
 # Settled amounts of one job by metric (`readings.Count`: times in ns). `labels` are from closed sets, with cluster and
