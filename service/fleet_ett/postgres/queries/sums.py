@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     Columns = dict[str, ColumnElement[Any]]
 
 OF_JOBS = (*NAMES, "job", "job_id")
+FILTERED = ("cluster", "team", "model")
 CELL = (*LABELS, *AMOUNTS)
 
 
@@ -73,8 +74,21 @@ def cells(
 
 def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
     """The pieces of the window for these groups; edges are looked up for the jobs that are asked for alone."""
-    chosen = (*(_called(scope.filters.job) if scope.filters.job else ()), *are_listed(scope.filters))
+    filters = scope.filters
+    if filters.job:
+        chosen = _called(filters.job)
+    elif isinstance(filters, ChosenJobs):
+        chosen = are_listed(filters)
+    else:
+        chosen = _named(*(getattr(filters, name) for name in FILTERED))
     return Pieces.of(scope.window, by_hour="hour" in by, beyond="day" not in by, chosen=chosen)
+
+
+@lru_cache(maxsize=64)
+def _named(*values: tuple[str, ...]) -> Chosen:
+    passing = [is_one_of(jobs.c[name], one) for name, one in zip(FILTERED, values, strict=True) if one]
+    ids = select(jobs.c.job_id).where(*passing)
+    return (lambda job_id: job_id.in_(ids),) if passing else ()
 
 
 @lru_cache(maxsize=64, typed=True)  # one object for one question; `Names` are not what they are called
