@@ -106,15 +106,21 @@ def test_every_booking_is_in_the_sums(store: PostgresStore, engine: Engine, rows
     assert [] == differences(engine)
 
 
-def test_a_rebuild_leaves_them_as_they_were(store: PostgresStore, engine: Engine, rows: Rows) -> None:
+def three_booked(store: PostgresStore, engine: Engine, rows: Rows) -> dict[str, list[tuple[Any, ...]]]:
+    """The sums of three jobs, folded; none of them is empty."""
     agent = Agent()
     for number in range(3):
         crashed(agent, f"j{number}", T0 + number * HOUR // 2)
     agent.hand_in(store, now=T0)
     book(engine, T0 + 24 * HOUR)
     rollups.fold(engine)
-    before = everything(rows)
-    assert all(before.values())
+    sums = everything(rows)
+    assert all(sums.values())
+    return sums
+
+
+def test_a_rebuild_leaves_them_as_they_were(store: PostgresStore, engine: Engine, rows: Rows) -> None:
+    before = three_booked(store, engine, rows)
     rebuild(engine, POLICY, as_of=T0 + 24 * HOUR)
     assert before == everything(rows)
     assert [] == differences(engine)
@@ -124,14 +130,7 @@ def test_an_upgrade_leaves_them_as_they_were(
     database_url: str, store: PostgresStore, engine: Engine, rows: Rows
 ) -> None:
     """From whatever version that had ledgers; also by steps."""
-    agent = Agent()
-    for number in range(3):
-        crashed(agent, f"j{number}", T0 + number * HOUR // 2)
-    agent.hand_in(store, now=T0)
-    book(engine, T0 + 24 * HOUR)
-    rollups.fold(engine)
-    before = everything(rows)
-    assert all(before.values())
+    before = three_booked(store, engine, rows)
     versions = [one.revision for one in ScriptDirectory.from_config(migrations._config()).walk_revisions()]
     older = versions[1 : versions.index(BEFORE_SUMS) + 1]
     assert migrations.SUMS in versions[: len(older)]
