@@ -90,7 +90,7 @@ def _run_crew(settings: Settings, url: str, listening: socket.socket, files: dic
 
 def _connect(settings: Settings, url: str, stack: ExitStack) -> tuple[Engine, Fleet | None]:
     engine = stack.enter_context(pool(settings, url))
-    return engine, _fleet(settings, url, engine, stack)
+    return engine, fleet_of(settings, url, engine, stack)
 
 
 def _start_attribution(settings: Settings, engine: Engine, fleet: Fleet | None, stack: ExitStack) -> None:
@@ -119,7 +119,7 @@ def rebuild(settings: Settings, args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         url = stack.enter_context(database_url(settings))
         engine = stack.enter_context(pool(settings, url))
-        fleet = _fleet(settings, url, engine, stack)
+        fleet = fleet_of(settings, url, engine, stack)
         if fleet is None:
             engines = [engine]
         elif args.job is not None:
@@ -137,7 +137,7 @@ def rebuild(settings: Settings, args: argparse.Namespace) -> int:
     return 0
 
 
-def _fleet(settings: Settings, url: str, engine: Engine, stack: ExitStack) -> Fleet | None:
+def fleet_of(settings: Settings, url: str, engine: Engine, stack: ExitStack) -> Fleet | None:
     """The servers that own the jobs; None where the one database does. Raises `Invalid` for those of other fleets."""
     if not settings.shard_urls:
         refuse_alone(engine)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from fleet_ett.postgres import counters, rollups, storage, work_lives
 from fleet_ett.postgres.reads import snapshot
-from fleet_ett.serve import database_url, pool
+from fleet_ett.serve import database_url, fleet_of, pool
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+
+    from sqlalchemy import Connection
 
     from fleet_ett.postgres.storage import Storage
     from fleet_ett.settings import Settings
@@ -27,16 +30,21 @@ STATEMENT_TIMEOUT = "SET LOCAL statement_timeout = 0"
 
 
 def stats(settings: Settings, args: argparse.Namespace) -> int:
-    """Print the figures; with `--check` compare the sums with the ledger, too: 1 when they differ."""
-    with database_url(settings) as url, pool(settings, url) as engine, snapshot(engine) as conn:
-        conn.exec_driver_sql(STATEMENT_TIMEOUT)
-        found = storage.measure(conn, now=time.time_ns())
-        wrong = (
-            [*rollups.differences(conn), *counters.differences(conn), *work_lives.differences(conn)]
-            if args.check
-            else []
-        )
-    told = figures(found, settings)
+    """Print the figures, of several servers together; with `--check` 1 when the sums are not those of the ledger."""
+    parts, wrong, now = [], [], time.time_ns()
+    with ExitStack() as stack:
+        url = stack.enter_context(database_url(settings))
+        engine = stack.enter_context(pool(settings, url))
+        fleet = fleet_of(settings, url, engine, stack)
+        databases = {"": engine if fleet is None else fleet.home}
+        if fleet is not None:
+            databases |= {f"server {number}: ": one.engine for number, one in enumerate(fleet.servers)}
+        for name, one in databases.items():
+            with snapshot(one) as conn:
+                conn.exec_driver_sql(STATEMENT_TIMEOUT)
+                parts.append(storage.measure(conn, now=now))
+                wrong += [f"{name}{told}" for told in (_differences(conn) if args.check else [])]
+    told = figures(storage.added_up(parts), settings)
     if args.check:
         told["check"] = wrong
     if args.json:
@@ -44,6 +52,10 @@ def stats(settings: Settings, args: argparse.Namespace) -> int:
     else:
         print("\n".join(lines(told)))
     return 1 if wrong else 0
+
+
+def _differences(conn: Connection) -> list[str]:
+    return [*rollups.differences(conn), *counters.differences(conn), *work_lives.differences(conn)]
 
 
 def figures(found: Storage, settings: Settings) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from fleet_ett.postgres.tables import metadata
 from fleet_ett.postgres.tables.rollups import LABELS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection
 
 DAY_NS = partitions.DAY_NS
@@ -83,6 +86,34 @@ class Storage:
         return sum(one.bytes for one in self.tables if one.name in names)
 
 
+def added_up(found: Sequence[Storage]) -> Storage:
+    """Those of several databases together; at least one."""
+    tables, days = defaultdict[str, list[Table]](list), defaultdict[int, list[Day]](list)
+    for one in found:
+        for table in one.tables:
+            tables[table.name].append(table)
+        for day in one.days:
+            days[day.day].append(day)
+    sums = [Table(name, *_sums(rows, "rows", "rows_bytes", "index_bytes")) for name, rows in tables.items()]
+    return Storage(
+        tables=sorted(sums, key=_largest_first),
+        database_bytes=sum(one.database_bytes for one in found),
+        days=[Day(day, *_sums(days[day], "events", "event_bytes", "jobs")) for day in sorted(days)],
+        job_days=sum(one.job_days for one in found),
+        job_days_with_segments=sum(one.job_days_with_segments for one in found),
+        events_from=min((one.events_from for one in found if one.events_from is not None), default=None),
+        events_to=max((one.events_to for one in found if one.events_to is not None), default=None),
+    )
+
+
+def _sums(found: Sequence[object], *names: str) -> list[int]:
+    return [sum(getattr(one, name) for one in found) for name in names]
+
+
+def _largest_first(table: Table) -> tuple[int, str]:
+    return (-table.bytes, table.name)
+
+
 def measure(conn: Connection, *, now: int) -> Storage:
     """Count and measure everything. Reads every table once: minutes for a large fleet, nobody waits for it."""
     sizes = {row.name: row for row in conn.execute(_SIZES)}
@@ -110,7 +141,7 @@ def measure(conn: Connection, *, now: int) -> Storage:
             days.append(Day(day, counted[name], size, jobs_of.get(day, 0)))
     held = [span for name, span in bounds.items() if counted[name]]
     return Storage(
-        tables=sorted(tables, key=lambda one: (-one.bytes, one.name)),
+        tables=sorted(tables, key=_largest_first),
         database_bytes=conn.scalar(text("SELECT pg_database_size(current_database())")) or 0,
         days=days,
         job_days=sum(jobs_of.values()),
