@@ -1,15 +1,19 @@
-"""What the tests of the database share: a store on the module's database, and looks into its tables."""
+"""What the tests of the database share: a store on its tables, looks into them, a folder for a server of their own."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fleet_ett.postgres.embedded.leftovers import processes_in
 from fleet_ett.postgres.store import PostgresStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
 
@@ -21,6 +25,16 @@ TABLES = (
     " ledger_lives, job_lives, weight_hours, weight_days, work_lives,"
     " job_totals, custom_totals"
 )
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    """A folder that the server's user can reach, which pytest's own temporary folders are not for root."""
+    parent = Path(tempfile.mkdtemp(prefix="ett-"))
+    parent.chmod(0o711)
+    yield parent / "data"
+    assert [] == processes_in(parent / "data" / "postgres")
+    shutil.rmtree(parent)
 
 
 @pytest.fixture

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 import threading
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import psycopg
-import pytest
 import uvicorn
 
 from fleet_ett.app import create_app
@@ -28,29 +24,15 @@ from fleet_ett.settings import Settings
 from fleet_ett.worker import Workers
 from tests.http.service import serving
 from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed
+from tests.postgres.embedded import DEADLINE_S, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
+    import pytest
     from sqlalchemy import Engine
 
-DEADLINE_S = 60
 START = time.time_ns() - 48 * HOUR
-
-
-@pytest.fixture
-def data_dir() -> Iterator[Path]:
-    parent = Path(tempfile.mkdtemp(prefix="ett-"))
-    parent.chmod(0o711)
-    yield parent / "data"
-    shutil.rmtree(parent)
-
-
-def wait_until(true: Any) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def kill(data_dir: Path) -> None:

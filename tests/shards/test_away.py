@@ -19,6 +19,7 @@ from fleet_ett.postgres.embedded.folder import Folder
 from fleet_ett.postgres.embedded.leftovers import read_pid
 from fleet_ett.postgres.embedded.programs import find_bin_dir
 from fleet_ett.postgres.server import EmbeddedServer
+from tests.postgres.embedded import DEADLINE_S, wait_until
 from tests.shards.fleet import SERVERS, FleetService
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 T0 = 1_772_452_800_000_000_000
 S = 1_000_000_000
-DEADLINE_S = 60
 # One job on each server.
 JOBS = {server_of(f"job-{n}", SERVERS): f"job-{n}" for n in range(20)}
 
@@ -166,11 +166,3 @@ def stored(service: FleetService, number: int) -> int:
     """How many events a server has."""
     with service.engines[number].connect() as conn:
         return int(conn.exec_driver_sql("SELECT count(*) FROM events").scalar_one())
-
-
-def wait_until(true: Any) -> None:
-    """Returns once it is so."""
-    until = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.05)
