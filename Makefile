@@ -22,7 +22,7 @@ help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: .venv/service.stamp ## a small training run that is killed and hangs, and its ledger (under a minute)
+demo: .venv/service.stamp ## a small training run that is killed and hangs, and its ledger in under a minute; Ctrl-C ends it
 	.venv/bin/python -m fleet_ett demo
 
 .PHONY: test

@@ -159,7 +159,7 @@ def test_while_they_are_made_anew_events_are_taken_and_bookings_wait(
             agent.hand_in(store, now=T0 + HOUR)
             assert not rollups.fold(engine)
             booking = pool.submit(book, engine, T0 + 24 * HOUR)
-            while not conn.scalar(WAITING):
+            while not booking.done() and not conn.scalar(WAITING):
                 time.sleep(0.01)
             assert not booking.done()
         booking.result()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from fleet_ett.__main__ import main
 from fleet_ett.postgres import rollups
 from tests.postgres.agents import HOUR, Agent, crashed_and_resumed
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.shards.fleet import FleetService
 
 T0 = 1_772_452_800_000_000_000
@@ -45,11 +45,11 @@ def test_stats_and_sums_are_of_all_servers(
     assert [] == stats(capsys, 0)["check"]
 
 
+@pytest.mark.usefixtures("spread")
 def test_the_home_alone_is_refused(
-    spread: FleetService, urls: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    urls: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would say that there is nothing, and that all is well."""
-    assert spread.engines
     monkeypatch.setenv("ETT_DATABASE_URL", urls[0])
     assert 2 == main(["stats", "--check"])
     assert "ETT_SHARD_URLS" in capsys.readouterr().err

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from fleet_ett.postgres import rollups, totals, weights, work_lives
+from fleet_ett.postgres import rollups, work_lives
 from fleet_ett.postgres.pool import UNBOUNDED_S, bound, told_unavailable, transaction
+from fleet_ett.postgres.storage import ROLLUPS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-TABLES = (*(one.table.name for one in rollups.ROLLUPS), *weights.KEPT, *totals.NAMES, work_lives.NAME)
+TABLES = ", ".join(ROLLUPS)
 
 
 def make_sums_anew(engine: Engine) -> None:
@@ -25,11 +26,10 @@ def make_sums_anew(engine: Engine) -> None:
 def refill(conn: Connection) -> None:
     """The same within a transaction of the caller's, who calls `vacuum` when it has ended."""
     conn.exec_driver_sql("SET LOCAL work_mem = '256MB'")  # for the groups of a large fleet's years
-    conn.execute(
-        text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": rollups.LOCK}
-    )  # as a fold: first of all
+    # as a fold, this lock first of all
+    conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": rollups.LOCK})
     conn.exec_driver_sql("LOCK TABLE ledger, work, ledger_deltas IN SHARE ROW EXCLUSIVE MODE")
-    conn.exec_driver_sql(f"TRUNCATE ledger_deltas, {', '.join(TABLES)}")
+    conn.exec_driver_sql(f"TRUNCATE {TABLES}")
     rollups.backfill(conn)
     work_lives.backfill(conn)
 
@@ -39,4 +39,4 @@ def vacuum(engine: Engine) -> None:
     with told_unavailable(), engine.connect() as conn:
         bound(conn, UNBOUNDED_S)
         alone = conn.execution_options(isolation_level="AUTOCOMMIT")
-        alone.exec_driver_sql(f"VACUUM ANALYZE {', '.join(TABLES)}")
+        alone.exec_driver_sql(f"VACUUM ANALYZE {TABLES}")

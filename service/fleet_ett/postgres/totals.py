@@ -19,8 +19,6 @@ from fleet_ett.reads import HOUR_NS
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
-NAMES = (job_totals.name, custom_totals.name)
-
 _JOBS = "SELECT DISTINCT job_id FROM taken_deltas"
 _LABELS = f"job_id, hour_ns, heading, {', '.join(AMOUNTS)}"
 # The ledger without what is not folded yet.

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     Row = tuple[Any, ...]
 
-NAME = work_lives.name
 KEYS = ("job_id", "phase", "work_key")
 SUMS = ("times", "wall_ns", "gpu_ns", "seen_wall_ns", "seen_gpu_ns")
 OF_WORK = (

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sqlalchemy import CTE, BindParameter, ColumnElement, Connection, Select
 
     from fleet_ett.postgres.queries.lives import Lives
-    from fleet_ett.postgres.queries.windows import Chosen
     from fleet_ett.reads import Scope
 
 BY_JOBS = ("component", "phase", "cause")  # filters that choose jobs where rows do not have them
@@ -89,12 +88,8 @@ def only(scope: Scope, chosen: Jobs) -> Scope:
     return replace(scope, filters=ChosenJobs(**names, jobs=chosen))
 
 
-def are_listed(filters: Filters) -> Chosen:
+def is_listed(job_id: ColumnElement[int]) -> ColumnElement[bool]:
     """Whether a job is one of these, by its id, for rows that are looked up job by job."""
-    return (_is_listed,) if isinstance(filters, ChosenJobs) else ()
-
-
-def _is_listed(job_id: ColumnElement[int]) -> ColumnElement[bool]:
     return job_id == any_(_ids("every"))
 
 

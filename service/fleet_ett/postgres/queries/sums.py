@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from fleet_ett.postgres.queries.booked import TIMES, job_passes, row_passes, signed
-from fleet_ett.postgres.queries.chosen import ChosenJobs, Jobs, are_listed, only_of
+from fleet_ett.postgres.queries.chosen import ChosenJobs, Jobs, is_listed, only_of
 from fleet_ett.postgres.queries.lives import Lives
 from fleet_ett.postgres.queries.named import is_one_of
 from fleet_ett.postgres.queries.windows import Pieces
@@ -40,6 +40,7 @@ from fleet_ett.postgres.tables import (
     tenant_days,
 )
 from fleet_ett.postgres.tables.rollups import AMOUNTS, LABELS, NAMES
+from fleet_ett.reads import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,12 +48,11 @@ if TYPE_CHECKING:
     from sqlalchemy import FromClause, Subquery, Table
 
     from fleet_ett.postgres.queries.windows import Chosen
-    from fleet_ett.reads import Scope
+    from fleet_ett.reads import Filters, Scope
 
     Columns = dict[str, ColumnElement[Any]]
 
 OF_JOBS = (*NAMES, "job", "job_id")
-FILTERED = ("cluster", "team", "model")
 CELL = (*LABELS, *AMOUNTS)
 
 
@@ -78,15 +78,15 @@ def pieces_of(scope: Scope, by: Sequence[str]) -> Pieces:
     if filters.job:
         chosen = _called(filters.job)
     elif isinstance(filters, ChosenJobs):
-        chosen = are_listed(filters)
+        chosen = (is_listed,)
     else:
-        chosen = _named(*(getattr(filters, name) for name in FILTERED))
+        chosen = _named(scope.by_names().filters)
     return Pieces.of(scope.window, by_hour="hour" in by, beyond="day" not in by, chosen=chosen)
 
 
 @lru_cache(maxsize=64)
-def _named(*values: tuple[str, ...]) -> Chosen:
-    passing = [is_one_of(jobs.c[name], one) for name, one in zip(FILTERED, values, strict=True) if one]
+def _named(filters: Filters) -> Chosen:
+    passing = job_passes(filters, Window())
     ids = select(jobs.c.job_id).where(*passing)
     return (lambda job_id: job_id.in_(ids),) if passing else ()
 
