@@ -20,19 +20,20 @@ PATIENT = """
 from ett_collector import segment, spool
 spool.START_S = spool.PATIENCE_S = 30
 """
-# The trainer counts what it has recorded in a mapped file of its own, which outlives the kill as well.
+# The trainer counts what it has recorded in a mapped file of its own, which outlives the kill as well. A count is one
+# store: `struct.pack_into` clears the place first, and a trainer killed in between has recorded nothing.
 RECORD = """
-import mmap, struct, threading
+import mmap, threading
 import ett_collector as ett
 {setting}
 ett.start("j", attempt="a")
-said = mmap.mmap(os.open({counts!r}, os.O_RDWR), {threads} * 8)
+said = memoryview(mmap.mmap(os.open({counts!r}, os.O_RDWR), {threads} * 8)).cast("q")
 def work(lane):
     for n in range(1 << 40):
         with ett.phase(f"phase-{{lane}}", step=n, attrs={{"lane": lane}} if n % 100 == 0 else None): pass
         ett.step(n * {threads} + lane)
         if n % 50 == 0: ett.checkpoint_committed(n, size=lane)
-        struct.pack_into("@q", said, lane * 8, n + 1)
+        said[lane] = n + 1
 for lane in range({threads}):
     threading.Thread(target=work, args=(lane,), daemon=True).start()
 say("up"); wait()
