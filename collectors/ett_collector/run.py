@@ -91,6 +91,7 @@ class Launch:
         self._spool.set_anchor(time.monotonic_ns(), anchor)
         self._environ = environ
         self._child: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []  # signals that came before there was anybody to pass them on to
 
     def run(self, command: Sequence[str]) -> int:
         """Run to the end of the command and note its status."""
@@ -103,6 +104,8 @@ class Launch:
             self._note({"t": "exit", "exit_code": NOT_FOUND, "error": str(error)[:500]})
             print(f"ett-run: {command[0]}: {error.strerror}", file=sys.stderr)
             return NOT_FOUND
+        for number in self._early:
+            self._pass_on(number, None)
         stat = process.read_stat(self._child.pid)
         self._note({"t": "child", "pid": self._child.pid, "ticks": stat.ticks if stat is not None else 0})
         code = self._child.wait()
@@ -112,9 +115,12 @@ class Launch:
         return _status(code)
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
-        child = self._child
         # the terminal gives Ctrl-C to the whole foreground group, the command included
-        if child is None or (number == signal.SIGINT and _in_foreground()):
+        if number == signal.SIGINT and _in_foreground():
+            return
+        child = self._child
+        if child is None:
+            self._early.append(number)
             return
         try:
             child.send_signal(number)

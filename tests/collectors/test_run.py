@@ -84,6 +84,23 @@ def test_signals_are_passed_on(bench: Bench) -> None:
     assert 7 == run.wait(timeout=30)
 
 
+EARLY = """
+import os, signal, subprocess, sys
+from ett_collector import run
+begin = subprocess.Popen
+def begin_late(*command, **options):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return begin(*command, **options)
+subprocess.Popen = begin_late
+sys.exit(run.main(["--job", "j", "--", "sleep", "60"]))
+"""
+
+
+def test_a_signal_that_comes_before_the_command_is_passed_on(bench: Bench) -> None:
+    """A job that is cancelled as it starts ends."""
+    assert 128 + signal.SIGTERM == bench.spawn(sys.executable, "-c", EARLY).wait(timeout=30)
+
+
 def test_children_get_one_job_and_attempt(bench: Bench) -> None:
     """The trainer below it records the same attempt, and the agent sends one start and one end for both."""
     code = "import ett_collector as ett, sys\nett.start()\nett.step(0)\nsys.exit(3)"
