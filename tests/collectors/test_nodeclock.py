@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ett_collector.agent import offset as offset_module
@@ -86,6 +87,18 @@ def test_a_service_whose_clock_is_set_for_a_while_is_not_followed() -> None:
     assert 100 == measured.at(620)
     measured.service_ahead = -0.2
     assert [100, 100, 100.2] == [measured.at(630), measured.at(1000), measured.at(1231)]
+
+
+def test_a_process_that_is_put_aside_between_two_clocks_has_not_slept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half a second lies between the readings of one pair."""
+    mono = iter([900 * S + S // 2, 900 * S, 900 * S, 900 * S])
+    clocks = SimpleNamespace(
+        CLOCK_BOOTTIME=7, clock_gettime_ns=lambda _: 1000 * S, monotonic_ns=mono.__next__
+    )
+    monkeypatch.setattr(offset_module, "time", clocks)
+    assert 100 * S == offset_module.asleep_ns()
 
 
 def test_a_machine_that_slept_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
