@@ -126,9 +126,11 @@ def test_an_attempt_whose_ranks_one_cycle_does_not_read_has_one_end(
 def test_an_attempt_without_trainers_ends_with_the_last_of_its_launchers(bench: Bench) -> None:
     """Nobody of it records anything but its `ett-run`s, of which one is there for longer."""
     launch = (sys.executable, "-m", "ett_collector.run", "--job", "j", "--attempt", "a", "--no-auto", "--")
-    long = bench.spawn(*launch, "cat")
+    long = bench.spawn(*launch, "sh", "-c", "echo up; cat")
+    assert long.stdout is not None
+    long.stdout.readline()  # a launcher is on record, head and all, before it starts anything
     bench.spawn(*launch, "true").communicate(timeout=30)
-    until(lambda: 2 == len(trainers_module.list_spools(str(bench.spool))))
+    assert 2 == len(trainers_module.list_spools(str(bench.spool)))
     pending = Pending()
     agent = Trainers(AgentConfig.from_args(["--spool-dir", str(bench.spool)], os.environ), {}, pending)
     for _ in range(2):
@@ -165,6 +167,31 @@ def test_a_launcher_that_stays_for_hours_after_its_trainer(bench: Bench) -> None
         agent.clear()
         ends()
     assert ({}, {}) == (agent.traces, agent.attempts)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_deaths_in_one_look_the_kill_is_the_cause(
+    bench: Bench, order: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rank was killed, the other stumbled over it: an agent that was busy meanwhile finds both dead."""
+    start = 'import ett_collector as ett\nett.start("j", attempt="a", rank={})\nsay("up"); wait()\n'
+    ends = ("raise RuntimeError('connection reset')", "os.kill(os.getpid(), 9)")
+    ranks = [bench.trainer(start.format(rank) + then) for rank, then in enumerate(ends)]
+    for one in ranks:
+        assert one.stdout is not None
+        one.stdout.readline()
+    found = trainers_module.list_spools(str(bench.spool))
+    monkeypatch.setattr(trainers_module, "list_spools", lambda _: dict(sorted(found.items())[::order]))
+    pending = Pending()
+    agent = Trainers(AgentConfig.from_args(["--spool-dir", str(bench.spool)], os.environ), {}, pending)
+    agent.visit()
+    for one in reversed(ranks):
+        one.communicate("\n", timeout=30)
+    agent.visit()
+    agent.tell(agent.clock.now() + 10**10, all_windows=True)
+
+    (end,) = (event for event in pending.events if event["type"] == "attempt_end")
+    assert ("failed", 1) == (end["outcome"], end["failed_rank"])
 
 
 def test_what_is_open_where_reading_paused_is_not_open_now(

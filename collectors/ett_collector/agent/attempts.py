@@ -91,7 +91,7 @@ class Attempt:
             "job": self.job,
             "attempt": self.attempt,
             "ts": last,
-            **_how(sorted(ends, key=lambda one: (one["at"], one["rank"])), node),
+            **_how(sorted(ends, key=_order), node),
         }
 
     def _counts(self, facts: dict[str, Any]) -> bool:
@@ -117,6 +117,11 @@ def _how(ends: list[dict[str, Any]], node: str) -> dict[str, Any]:
             return {"outcome": "failed", **_evidence(one), **failed, "failed_node": node}
     fine = any(one.get("outcome") == "completed" or one.get("exit_code") == 0 for one in ends)
     return {"outcome": "completed" if fine else "unknown"}
+
+
+def _order(one: dict[str, Any]) -> tuple[int, bool, int]:
+    """By time; of those that were found dead together who was killed goes before who ended for it."""
+    return one["at"], bool(one.get("clean") or "outcome" in one), one["rank"]
 
 
 def _is_bad(one: dict[str, Any]) -> bool:

@@ -152,15 +152,18 @@ class Trainers:
 
     def _look(self) -> bool:
         """Look at the processes; whether one has died."""
-        before = len(self._deaths)
+        found: dict[str, Death] = {}
         for name, trace in self.traces.items():
             if name in self._deaths or trace.finished is not None:
                 continue
             newest = (self._spools.get(name) or [trace.position.segment])[-1]
             death = self.watch.check(name, trace.head, self.config.spool_dir, newest)
             if death is not None:
-                self._deaths[name] = death
-        return len(self._deaths) > before
+                found[name] = death
+        now = self.clock.now()  # of those that one look finds dead nobody knows who was first
+        for name, death in found.items():
+            self._deaths[name] = death if death.at is None else death._replace(at=now)
+        return bool(found)
 
     def _read(self) -> bool:
         done = []
