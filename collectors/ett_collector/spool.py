@@ -307,8 +307,10 @@ class Spool:
             known = len(preamble)
             ready = self._new_segment()
             for payload in (self._head, *preamble[:known]):
-                for words in pieces(next(self._notes), payload):
-                    ready.full[0](ready.full[1], ready.full[2](), *words, COMMIT)
+                parts = [(ready.full[2](), words) for words in pieces(next(self._notes), payload)]
+                # the first piece last: where the process ends in between nothing was begun, and nothing is torn
+                for slot, words in reversed(parts):
+                    ready.full[0](ready.full[1], slot, *words, COMMIT)
             with self._lock:
                 self._ready, self._known = ready, (preamble, known)
             self._drop_oldest(ready.size)

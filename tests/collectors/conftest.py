@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 COLLECTORS = str(Path(__file__).parents[2] / "collectors")
 PATIENCE_S = 30.0
+# On a busy machine a next file may take longer than a trainer waits for it, and records be lost that no test has lost.
+PATIENT = """
+from ett_collector import segment, spool
+spool.START_S = spool.PATIENCE_S = 30
+"""
 
 
 def until(what: Callable[[], object], patience_s: float = PATIENCE_S) -> None:

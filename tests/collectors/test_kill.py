@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.collectors.conftest import until
+from tests.collectors.conftest import PATIENT, until
 from tests.collectors.test_recorder import kinds, spools
 
 if TYPE_CHECKING:
     from tests.collectors.conftest import Bench
 
-# On a busy machine a next file may take longer than a trainer waits for it, and records be lost that no kill has lost.
-PATIENT = """
-from ett_collector import segment, spool
-spool.START_S = spool.PATIENCE_S = 30
-"""
 # The trainer counts what it has recorded in a mapped file of its own, which outlives the kill as well. A count is one
 # store: `struct.pack_into` clears the place first, and a trainer killed in between has recorded nothing.
 RECORD = """
@@ -95,7 +90,8 @@ spool.SEGMENT_BYTES = spool.FIRST_BYTES = 16 * 1024
 def leave(*_): ett.end("preempted"); os._exit(0)
 ett.start("j")
 signal.signal(signal.SIGTERM, leave)
-say("up")
+with ett.phase("p"): pass
+say("up")  # and the phase has its name, whose note the handler may not cut in two
 n = 0
 while True:
     with ett.phase("p"): ett.step(n)

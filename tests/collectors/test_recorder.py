@@ -11,7 +11,7 @@ import pytest
 
 from ett_collector.agent.stopwatch import Stopwatch
 from ett_collector.agent.tail import Position, list_spools, read_spool
-from tests.collectors.conftest import COLLECTORS
+from tests.collectors.conftest import COLLECTORS, PATIENT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ def spools(folder: Path, torn: int = 0) -> list[list[dict[str, Any]]]:
 
 def run(bench: Bench, code: str, **environ: str) -> list[dict[str, Any]]:
     """The records of a trainer that must end well."""
-    trainer = bench.trainer("import ett_collector as ett\n" + code, **environ)
+    trainer = bench.trainer(f"import ett_collector as ett{PATIENT}{code}", **environ)
     out, errors = trainer.communicate(timeout=30)
     assert trainer.returncode == 0, out + errors
     assert errors == ""

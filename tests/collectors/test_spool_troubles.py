@@ -113,6 +113,7 @@ spool.FIRST_BYTES = spool.SEGMENT_BYTES = 16 * 1024
 rec = ett.start("j")
 for n in range(2000):
     with ett.phase("evaluation", work_key="k"): ett.step(n)
+while rec._spool._making is not None: time.sleep(0.001)  # the next file is there before the oldest goes
 assert rec.dropped > 0
 """,
         ETT_SPOOL_BYTES="50000",
@@ -125,6 +126,29 @@ assert rec.dropped > 0
     assert steps == list(range(steps[0], 2000))
     assert {("evaluation", "k")} == {(r["phase"], r["work_key"]) for r in phases}
     assert [r for r in records if r["t"] == "lost"]
+
+
+def test_a_process_that_ends_while_its_next_file_is_made(bench: Bench) -> None:
+    """The head of that file was begun, and nothing of it counts as a record that was cut off."""
+    records = run(
+        bench,
+        """
+from ett_collector import spool
+ett.start("j")
+written = []
+class Slow(spool.Segment):
+    def __init__(self, *told, **options):
+        super().__init__(*told, **options)
+        pack, view, take = self.full
+        self.full = (lambda *words: time.sleep(60) if len(written) == 5 else written.append(pack(*words))), view, take
+spool.Segment = Slow
+for n in range(1600): ett.step(n)
+while len(written) < 5: time.sleep(0.001)
+os._exit(0)
+""",
+    )
+
+    assert list(range(1600)) == [r["n"] for r in records if r["t"] == "step"]
 
 
 def test_more_names_than_each_file_begins_with(bench: Bench) -> None:
