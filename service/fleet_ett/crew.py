@@ -93,8 +93,8 @@ class Crew:
         """A socket that tells the numbers of signals as they come."""
         woken, waker = socket.socketpair()
         waker.setblocking(False)
+        signal.set_wakeup_fd(waker.fileno())  # first: what the handlers get is told nowhere else
         before = {one: signal.signal(one, _ignore) for one in SIGNALS}
-        signal.set_wakeup_fd(waker.fileno())
         try:
             with woken, waker:
                 yield woken

@@ -130,8 +130,8 @@ def _signals() -> Iterator[socket.socket]:
     """A socket from which the numbers of `SIGNALS` can be read as they come."""
     reader, writer = socket.socketpair()
     writer.setblocking(False)
+    wakeup = signal.set_wakeup_fd(writer.fileno())  # first: what the handlers get is told nowhere else
     before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
-    wakeup = signal.set_wakeup_fd(writer.fileno())
     try:
         yield reader
     finally:

@@ -45,8 +45,7 @@ class Shipper:
         self.sent = 0
         self.retried = 0
         self.reached_at: float | None = None  # wall s of the last answer that was none of an error
-        self._new: AgentConfig | None = None
-        self._config = config
+        self._new = self._config = config
         self._outbox = outbox
         self._offset = offset
         self._dead = dead
@@ -103,14 +102,14 @@ class Shipper:
                 self.wake.clear()
             elif self._stop.is_set():
                 time.sleep(min(pause, max(0.0, self._give_up_at - time.monotonic())))
-            else:
-                self._interrupt.wait(pause)  # news do not shorten a back-off
+            elif self._interrupt.wait(pause):  # news do not shorten a back-off
+                self._interrupt.clear()
 
     def _renew(self) -> None:
-        if self._new is None:
+        if self._new is self._config:
             return
         self._interrupt.clear()
-        config, self._new = self._new, None
+        config = self._new
         self._opener = opener_for(config.url, config.ca)
         self._config, self._token, self._coding, self._failures = config, config.token, CODING, 0
         self._offset.forget()  # it may be another service's clock
