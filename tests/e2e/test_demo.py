@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fleet_ett.demo.launcher import Launcher, Plan
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -56,6 +58,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 def log(folder: Path, rank: int) -> list[dict[str, Any]]:
     """A rank's own log."""
     return [json.loads(line) for line in (folder / f"steps.rank{rank}.jsonl").read_text().splitlines()]
+
+
+def test_a_line_that_is_being_written_is_none_yet(tmp_path: Path) -> None:
+    """A file grows page by page: the launcher, which looks all the time, may see a part of a rank's line."""
+    (tmp_path / "steps.rank0.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
+    seen = Launcher("j", tmp_path, [], Plan(), print, print).log(0)
+    assert [{"step": 1}, {"step": 2}] == seen
 
 
 def test_books_balance(demo: Demo) -> None:

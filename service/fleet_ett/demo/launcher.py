@@ -64,14 +64,17 @@ class Launcher:
         while self.attempts < 5:  # three are planned
             attempt = f"launch-{self.attempts}"
             self.attempts += 1
-            ranks = self._start(attempt)
-            try:
-                codes = self._watch(attempt, ranks)
-            finally:
-                for rank in ranks:
-                    if rank.poll() is None:
-                        rank.kill()
-                    rank.wait()
+            with socket.socket() as kept:  # as long as it is bound nobody else is given the port
+                kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                kept.bind(("127.0.0.1", 0))
+                ranks = self._start(attempt, kept.getsockname()[1])
+                try:
+                    codes = self._watch(attempt, ranks)
+                finally:
+                    for rank in ranks:
+                        if rank.poll() is None:
+                            rank.kill()
+                        rank.wait()
             if codes == [0] * RANKS:
                 return self.attempts
             self.say(
@@ -85,17 +88,15 @@ class Launcher:
         path = self.folder / f"steps.rank{rank}.jsonl"
         if not path.exists():
             return []
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        whole, _, _ = path.read_text().rpartition("\n")  # a line may be seen while it is being written
+        return [json.loads(line) for line in whole.splitlines()]
 
-    def _start(self, attempt: str) -> list[subprocess.Popen[bytes]]:
+    def _start(self, attempt: str, port: int) -> list[subprocess.Popen[bytes]]:
         self.say(f"attempt {attempt}: {RANKS} ranks start")
         silent = self.folder / f"side-table.rank{VICTIM}.step{self.plan.hang_before}"
         silent.unlink(missing_ok=True)
         if attempt == "launch-1":
             os.mkfifo(silent)  # nobody ever writes to it: reading hangs for real
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         return [self._rank(attempt, rank, port) for rank in range(RANKS)]
 
     def _rank(self, attempt: str, rank: int, port: int) -> subprocess.Popen[bytes]:
