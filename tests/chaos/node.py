@@ -161,6 +161,8 @@ class Node:
     def kill_job(self, chance: random.Random) -> None:
         """SIGKILL to every rank; torn bytes at the end of one's spool."""
         pids = self._pids()
+        with self._lock:  # an agent deletes what it has read of the dead at once
+            self._keep_now()
         for pid in chance.sample(pids, len(pids)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -45,9 +45,12 @@ class Node:
         self.stack = stack
         self.folder = folder
         self.data = data
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = str(free.getsockname()[1])
+        kept = stack.enter_context(
+            socket.socket()
+        )  # while it is bound nobody else is given the service's port
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        self.port = str(kept.getsockname()[1])
         self.url = f"http://127.0.0.1:{self.port}"
 
     def environ(self) -> dict[str, str]:
@@ -100,7 +103,7 @@ def test_kills_change_nothing(node: Node) -> None:
         service.kill()
         service.wait()
         service = node.service()
-    time.sleep(1.5)  # the agent gives an attempt's last processes a second before it calls it ended
+    Service(node.url).books(JOB, attempts=1)  # the agent has heard of the end
     stop(agent)
 
     detail = Service(node.url).books(JOB, attempts=1)

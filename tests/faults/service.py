@@ -37,9 +37,10 @@ class Service:
     """`fleet-ett serve` with those options and variables."""
 
     def __init__(self, *options: str, **variables: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self._port_kept = socket.socket()  # while it is bound nobody else is given the port
+        self._port_kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port_kept.bind(("127.0.0.1", 0))
+        self.port = self._port_kept.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._command = [sys.executable, "-m", "fleet_ett", "serve", "--port", str(self.port), *options]
         self._environ = environ(**variables)
@@ -90,6 +91,7 @@ def service(*options: str, **variables: str) -> Iterator[Service]:
     finally:
         made.client.close()
         made.stop()
+        made._port_kept.close()
 
 
 def command(*words: str, **variables: str) -> str:
