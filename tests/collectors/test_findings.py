@@ -116,10 +116,11 @@ def test_better_source_goes_before(here: Here) -> None:
 
 def test_sources_know_who_is_here(here: Here) -> None:
     """Also for a moment after the end; the pid is the one by which the agent sees the process."""
-    here.findings.take(here.trainers.clock.now())
+    now = here.trainers.clock.now()
+    here.findings.take(now)
     assert [("t", PID)] == [(one.name, one.pid) for one in here.sources.around.subjects]
-    here.trace.finished = {"at": here.trainers.clock.now(), "exit_code": 0}
-    here.findings.take(here.trainers.clock.now() + SECOND)
+    here.trace.finished = {"at": now, "exit_code": 0}
+    here.findings.take(now + SECOND)
     assert 1 == len(here.sources.around.subjects)
-    here.findings.take(here.trainers.clock.now() + 60 * SECOND)
+    here.findings.take(now + 60 * SECOND)
     assert () == here.sources.around.subjects

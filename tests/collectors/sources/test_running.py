@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -70,7 +71,7 @@ def test_source_that_fails(bench: Bench) -> None:
                 except OSError:
                     return
                 answers.append(time.monotonic())
-                with line:
+                with line, contextlib.suppress(OSError):  # the agent may end in the middle of it
                     line.recv(1000)
                     line.sendall(b"this is no HTTP\r\n\r\n")
 
@@ -110,5 +111,5 @@ def test_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )  # it answers no Read
     broken.start()
     until(lambda: broken.health()[0].failures > 1)
-    assert FAILING == broken.health()[0].state
+    until(lambda: FAILING == broken.health()[0].state)  # and not in the middle of its next try
     broken.stop()
