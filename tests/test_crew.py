@@ -17,6 +17,7 @@ from urllib.error import URLError
 
 import pytest
 
+from fleet_ett import crew
 from fleet_ett.crew import Crew
 from tests.postgres.agents import Agent, S
 
@@ -118,6 +119,9 @@ def test_who_dies_is_replaced_and_the_others_answer_meanwhile(running: Running) 
     before = running.children()
     for pid in before:
         os.kill(pid, signal.SIGKILL)
+        until(
+            "it is gone", lambda pid=pid: not is_alive(pid)
+        )  # which takes its time, and it counts until then
         until("it is replaced", lambda: len(running.children()) == 3)
         assert 200 == running.get("/healthz")
     assert before.isdisjoint(running.children())
@@ -157,8 +161,9 @@ def test_who_answers_does_not_book(database_url: str) -> None:
         assert 200 == found.get("/readyz")
 
 
-def test_who_breaks_at_once_is_tried_later_and_later(tmp_path: Path) -> None:
+def test_who_breaks_at_once_is_tried_later_and_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a process that cannot live costs nothing."""
+    monkeypatch.setattr(crew, "SHORT_LIFE_S", 60)  # on a busy machine no life is short
     lives = tmp_path / "lives"
 
     def broken(_: object) -> None:

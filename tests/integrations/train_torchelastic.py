@@ -15,10 +15,10 @@ FOLDER = Path(os.environ["TEST_FOLDER"])
 RANK, RESTARTS = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 
 
-def meet() -> None:
+def meet(step: int) -> None:
     """Wait for the other worker."""
-    (FOLDER / f"up-{RESTARTS}-{RANK}").touch()
-    while len(list(FOLDER.glob(f"up-{RESTARTS}-*"))) < 2:
+    (FOLDER / f"at-{step}-{RESTARTS}-{RANK}").touch()
+    while len(list(FOLDER.glob(f"at-{step}-{RESTARTS}-*"))) < 2:
         time.sleep(0.01)
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     ett.start()
     saved = FOLDER / "saved"
     step = int(saved.read_text()) if saved.exists() else 0
-    meet()
+    meet(step)
     if step:
         with ett.phase("checkpoint_load"):
             time.sleep(0.02)
@@ -45,6 +45,7 @@ def main() -> None:
                 saved.write_text(str(n))
             ett.checkpoint_committed(n)
         if RESTARTS == 0 and n == FAIL_AFTER:
+            meet(n)  # torchrun soon ends the other one, wherever it is
             if RANK == 1:
                 msg = "bad shard 7"
                 raise ValueError(msg)
