@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fleet_ett.rules.durations import seconds
+from tests.ports import free_port
 from tests.prometheus.programs import program
-from tests.prometheus.running import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from fleet_ett.demo.backstage import stop
+from tests.ports import free_port
 from tests.prometheus.programs import program
-from tests.prometheus.running import free_port, is_ready
+from tests.prometheus.running import is_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

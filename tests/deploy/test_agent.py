@@ -16,7 +16,8 @@ import yaml
 from ett_collector.agent.config import AgentConfig
 from ett_collector.agent.options import VARIABLES
 from tests.collectors.conftest import Bench, bench, receiver, until
-from tests.prometheus.test_agent_page import free_port, listens
+from tests.ports import free_port
+from tests.prometheus.test_agent_page import listens
 
 __all__ = ["bench", "receiver"]
 DEPLOY = Path(__file__).parents[2] / "deploy"

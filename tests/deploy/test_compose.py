@@ -27,7 +27,8 @@ from tests.deploy.composed import COMPOSE, SERVICES, Composed
 from tests.deploy.dockerfile import DEPLOY, ROOT, Folder
 from tests.deploy.test_images import PINNED
 from tests.faults.server import Server, folder, wait_until
-from tests.prometheus.running import answered, free_port
+from tests.ports import free_port
+from tests.prometheus.running import answered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -244,9 +245,10 @@ def test_the_stack_comes_up_as_the_readme_says(stack: Stack) -> None:
         prometheus = f"127.0.0.1:{stack.ports['prometheus']}"
         wait_until(lambda: [("fleet-ett", "up")] == targets_of(prometheus))
         assert answered(prometheus, "rules")["groups"]
+        wait_until(lambda: answered(prometheus, "alertmanagers")["activeAlertmanagers"])
         (manager,) = answered(prometheus, "alertmanagers")["activeAlertmanagers"]
         told = [{"labels": {"alertname": "EttBudgetBurn", "severity": "page", "cluster": "c1"}}]
-        httpx.post(manager["url"], json=told).raise_for_status()
+        httpx.post(manager["url"], json=told, timeout=60).raise_for_status()
         assert "firing: EttBudgetBurn" == messages.get(timeout=30)["attachments"][0]["title"]
     began = time.monotonic()
     stop(service)

@@ -23,7 +23,7 @@ from fleet_ett.serve import MARGIN_S
 from fleet_ett.settings import OPTIONS
 from tests.deploy.dockerfile import DEPLOY, Folder, last, read_dockerfile, settings
 from tests.deploy.manifests import FOLDER, built, containers, environ, one, pods, read
-from tests.prometheus.running import free_port
+from tests.ports import free_port
 
 ALL = built()
 DEPLOYMENT = one(ALL, "Deployment")

@@ -16,7 +16,7 @@ from fleet_ett.serve import MARGIN_S
 from fleet_ett.settings import OPTIONS
 from tests.deploy.dockerfile import DEPLOY, Folder
 from tests.faults.server import folder
-from tests.prometheus.running import free_port
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

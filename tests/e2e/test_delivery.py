@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleet_ett.demo.backstage import LISTENS, Service, stop
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,12 +45,7 @@ class Node:
         self.stack = stack
         self.folder = folder
         self.data = data
-        kept = stack.enter_context(
-            socket.socket()
-        )  # while it is bound nobody else is given the service's port
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind(("127.0.0.1", 0))
-        self.port = str(kept.getsockname()[1])
+        self.port = str(free_port())
         self.url = f"http://127.0.0.1:{self.port}"
 
     def environ(self) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from fleet_ett.postgres.pool import ANSWER_S, open_pool
 from fleet_ett.settings import Settings
 from fleet_ett.worker import Workers
 from tests.http.service import serving
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,10 +37,7 @@ class Service:
     """`fleet-ett serve` with those options and variables."""
 
     def __init__(self, *options: str, **variables: str) -> None:
-        self._port_kept = socket.socket()  # while it is bound nobody else is given the port
-        self._port_kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._port_kept.bind(("127.0.0.1", 0))
-        self.port = self._port_kept.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._command = [sys.executable, "-m", "fleet_ett", "serve", "--port", str(self.port), *options]
         self._environ = environ(**variables)
@@ -91,7 +88,6 @@ def service(*options: str, **variables: str) -> Iterator[Service]:
     finally:
         made.client.close()
         made.stop()
-        made._port_kept.close()
 
 
 def command(*words: str, **variables: str) -> str:

@@ -14,8 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.grafana.boards import DEPLOY
 from tests.http.story import T0, Job, S
+from tests.ports import free_port
 from tests.prometheus.programs import program
-from tests.prometheus.test_alert_end_to_end import free_port, is_ready, wait_for
+from tests.prometheus.running import is_ready
+from tests.prometheus.test_alert_end_to_end import wait_for
 from tests.test_cli import environment
 
 if TYPE_CHECKING:

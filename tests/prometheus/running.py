@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,13 +13,6 @@ from urllib.request import urlopen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def free_port() -> int:
-    """A port of loopback on which nobody listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def is_ready(address: str) -> bool:

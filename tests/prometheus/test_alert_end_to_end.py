@@ -19,8 +19,9 @@ import yaml
 from fleet_ett.demo.backstage import LISTENS, stop
 from fleet_ett.rules.reading import read_objectives
 from fleet_ett.rules.render import render
+from tests.ports import free_port
 from tests.prometheus.programs import program
-from tests.prometheus.running import ask, free_port, is_ready, webhook
+from tests.prometheus.running import ask, is_ready, webhook
 from tests.test_cli import environment
 
 if TYPE_CHECKING:
