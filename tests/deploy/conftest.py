@@ -43,7 +43,10 @@ def service_image(image: Folder) -> Folder:
     """
     (site,) = (image.root / "opt" / "fleet-ett").glob("lib/python*/site-packages")
     packages = Path(sysconfig.get_path("purelib"))
-    (site / "locked.pth").write_text(f"import site; site.addsitedir({str(packages)!r})\n")
+    # whole at once: other workers' programs start from there meanwhile
+    aside = image.root.with_suffix(f".{uuid.uuid4().hex}")
+    aside.write_text(f"import site; site.addsitedir({str(packages)!r})\n")
+    aside.replace(site / "locked.pth")
     return image
 
 
