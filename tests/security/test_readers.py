@@ -94,7 +94,6 @@ def test_who_asks_for_others_is_noted(service: Service, tokens: Tokens, team: di
     lines = [
         line.split("\t") for line in tokens.run("audit").splitlines() if f"token {id_of(team)}\t" in line
     ]
-    # each is noted in a thread of its own: two that follow at once may change places
     noted = {(line[2], json.loads(line[3])["path"]) for line in lines}
     assert {
         ("refused: beyond its teams", "/v1/jobs"),

@@ -70,12 +70,18 @@ class Door:
             await self.app(scope, receive, send)
             return
         headers = [*HEADERS, DOCS_SCRIPTS if scope["path"] in DOCS else NO_SCRIPTS]
-        statuses: list[int] = []
+        grant: Grant | None = None
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                statuses.append(message["status"])
                 message["headers"] = [*message["headers"], *headers]
+                if (
+                    grant is not None
+                    and message["status"] == HTTPStatus.FORBIDDEN
+                    and scope["path"] != INGEST
+                ):
+                    # before it is answered, as every refusal: who was told no finds it in the log
+                    await self._write_down(grant.who, "refused: beyond its teams", scope)
             await send(message)
 
         try:
@@ -85,8 +91,6 @@ class Door:
             return
         scope.setdefault("state", {})["grant"] = grant
         await self.app(scope, receive, guarded)
-        if grant is not None and HTTPStatus.FORBIDDEN in statuses and scope["path"] != INGEST:
-            await self._write_down(grant.who, "refused: beyond its teams", scope)
 
     async def _grant(self, scope: Scope) -> Grant | None:
         token = None if self._is_local else _bearer(scope)  # which needs no database
