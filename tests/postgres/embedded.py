@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from fleet_ett.postgres.embedded.folder import Folder, is_locked
-from fleet_ett.postgres.embedded.leftovers import processes_in
+from fleet_ett.postgres.embedded.leftovers import processes_in, read_pid
 from fleet_ett.postgres.embedded.programs import find_bin_dir
 from fleet_ett.postgres.server import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 BIN_DIR = find_bin_dir(os.environ)
 DEADLINE_S = 60  # for a loaded machine; nothing here waits that long
@@ -42,6 +43,41 @@ def wait_until(true: Callable[[], object]) -> None:
     while not true():
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def watchers(data_dir: Path) -> list[int]:
+    """The processes that watch over the folder's server."""
+    command = f"-m\0fleet_ett.postgres.embedded.watcher\0{data_dir}\0"
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # gone meanwhile
+                if command in (entry / "cmdline").read_text(errors="replace"):
+                    found.append(int(entry.name))
+    return found
+
+
+def stands_still(pid: int) -> bool:
+    """Whether a process was stopped, or is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@contextmanager
+def killed(data_dir: Path) -> Iterator[None]:
+    """SIGKILL to the server; it stays away, for its watcher brings it back only when the block ends."""
+    (watcher,) = watchers(data_dir)
+    postmaster = read_pid(Folder(data_dir).pgdata)
+    assert postmaster is not None
+    os.kill(watcher, signal.SIGSTOP)
+    try:
+        wait_until(lambda: stands_still(watcher))
+        os.kill(postmaster, signal.SIGKILL)
+        yield
+    finally:
+        os.kill(watcher, signal.SIGCONT)
 
 
 def is_gone(data_dir: Path) -> bool:

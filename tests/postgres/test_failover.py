@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -14,8 +13,6 @@ import uvicorn
 
 from fleet_ett.app import create_app
 from fleet_ett.postgres import store as store_module
-from fleet_ett.postgres.embedded.folder import Folder
-from fleet_ett.postgres.embedded.leftovers import read_pid
 from fleet_ett.postgres.embedded.programs import find_bin_dir
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.pool import open_pool
@@ -24,7 +21,7 @@ from fleet_ett.settings import Settings
 from fleet_ett.worker import Workers
 from tests.http.service import serving
 from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed
-from tests.postgres.embedded import DEADLINE_S, wait_until
+from tests.postgres.embedded import DEADLINE_S, killed, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,13 +30,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 START = time.time_ns() - 48 * HOUR
-
-
-def kill(data_dir: Path) -> None:
-    """SIGKILL to the server's first process."""
-    pid = read_pid(Folder(data_dir).pgdata)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
 
 
 def test_a_killed_server_loses_nothing_and_is_used_again(data_dir: Path) -> None:
@@ -58,11 +48,15 @@ def test_a_killed_server_loses_nothing_and_is_used_again(data_dir: Path) -> None
             agent = Agent()
             crashed_and_resumed(agent, "j", START)
             statuses: list[int] = []
-            done = threading.Event()
+            met, done = threading.Event(), threading.Event()
 
             def speak() -> None:
                 spool = [agent.said[low : low + 5] for low in range(0, len(agent.said), 5)]
                 while spool and not done.is_set():
+                    if len(spool) == 1:
+                        met.wait(
+                            DEADLINE_S
+                        )  # however slow the killing is, something is left to be said after it
                     answer = client.post("/v1/events", json=agent.body(spool[0]))
                     statuses.append(answer.status_code)
                     if answer.status_code == 200:
@@ -75,10 +69,11 @@ def test_a_killed_server_loses_nothing_and_is_used_again(data_dir: Path) -> None
             speaker = threading.Thread(target=speak)
             speaker.start()
             wait_until(lambda: len(statuses) > 2)
-            kill(data_dir)
-            wait_until(lambda: 503 in statuses)
-            assert 503 == client.get("/readyz").status_code
-            assert 200 == client.get("/healthz").status_code
+            with killed(data_dir):
+                met.set()
+                wait_until(lambda: 503 in statuses)
+                assert 503 == client.get("/readyz").status_code
+                assert 200 == client.get("/healthz").status_code
             with EmbeddedServer.start(data_dir, bin_dir=bin_dir):
                 speaker.join(DEADLINE_S)
                 done.set()

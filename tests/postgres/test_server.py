@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy
@@ -22,7 +22,21 @@ from fleet_ett.postgres.embedded import cluster
 from fleet_ett.postgres.embedded.account import choose_account
 from fleet_ett.postgres.embedded.folder import Folder
 from fleet_ett.postgres.embedded.leftovers import processes_in, read_pid
-from tests.postgres.embedded import BIN_DIR, OWNER, insert, is_gone, kept, other_owner, start, wait_until
+from tests.postgres.embedded import (
+    BIN_DIR,
+    OWNER,
+    insert,
+    is_gone,
+    kept,
+    other_owner,
+    stands_still,
+    start,
+    wait_until,
+    watchers,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_first_start(data_dir: Path) -> None:
@@ -136,27 +150,16 @@ def test_all_killed(data_dir: Path) -> None:
     with other_owner(data_dir) as owner:
         with start(data_dir) as server:
             insert(server, 1)
-        for victim in (
-            owner.pid,
-            *watchers(data_dir),
-            *(pid for pid, _ in processes_in(data_dir / "postgres")),
-        ):
-            os.kill(victim, signal.SIGKILL)
+        (watcher,) = watchers(data_dir)
+        # at once for the watcher: its server gets no time to end in good order, or to be brought back
+        os.kill(watcher, signal.SIGSTOP)
+        wait_until(lambda: stands_still(watcher))
+        for victim in (*(pid for pid, _ in processes_in(data_dir / "postgres")), watcher, owner.pid):
+            with suppress(ProcessLookupError):  # without their first process the others go by themselves
+                os.kill(victim, signal.SIGKILL)
     with start(data_dir) as server:
         assert [1] == kept(server)
         assert "automatic recovery in progress" in Folder(data_dir).log.read_text()
-
-
-def watchers(data_dir: Path) -> list[int]:
-    """The processes that watch over the folder's server."""
-    command = f"-m\0fleet_ett.postgres.embedded.watcher\0{data_dir}\0"
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):  # gone meanwhile
-                if command in (entry / "cmdline").read_text(errors="replace"):
-                    found.append(int(entry.name))
-    return found
 
 
 def test_killed_watcher(data_dir: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -15,11 +14,9 @@ from sqlalchemy import make_url
 
 from fleet_ett.pieces import server_of
 from fleet_ett.postgres import store as store_module
-from fleet_ett.postgres.embedded.folder import Folder
-from fleet_ett.postgres.embedded.leftovers import read_pid
 from fleet_ett.postgres.embedded.programs import find_bin_dir
 from fleet_ett.postgres.server import EmbeddedServer
-from tests.postgres.embedded import DEADLINE_S, wait_until
+from tests.postgres.embedded import DEADLINE_S, killed, wait_until
 from tests.shards.fleet import SERVERS, FleetService
 
 if TYPE_CHECKING:
@@ -49,9 +46,9 @@ def away(urls: list[str], number: int) -> Iterator[None]:
     admin_url = url.set(database="postgres", drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(admin_url, autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {url.database} ALLOW_CONNECTIONS false")
-        admin.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [url.database]
-        )
+        # with a time to wait for their end: without one it only tells them
+        ended = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = %s"
+        admin.execute(ended, [url.database])
         try:
             yield
         finally:
@@ -87,7 +84,7 @@ def test_a_lock_is_no_reason_to_leave_a_server_alone(
     service: FleetService, urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One sender waits in vain; the server takes what others send."""
-    monkeypatch.setattr(store_module, "ALONE", "SET LOCAL lock_timeout = '100ms'")
+    monkeypatch.setattr(store_module, "ALONE", "SET LOCAL lock_timeout = '1s'")
     assert 200 == post(service, [phase(JOBS[1], 0)]).status_code
     with psycopg.connect(urls[2].replace("+psycopg", "")) as other:
         other.execute("SELECT FROM sources FOR UPDATE")
@@ -121,11 +118,14 @@ def test_a_server_killed_during_ingest_loses_nothing(service: FleetService, fold
     """SIGKILL to one server's Postgres under load: what was answered 200 is there, once, after its restart."""
     events = [{**phase(JOBS[n % SERVERS], n // SERVERS), "seq": n} for n in range(90)]
     statuses: list[int] = []
+    met = threading.Event()
 
     def speak() -> None:
         spool = [events[low : low + 4] for low in range(0, len(events), 4)]
         until = time.monotonic() + DEADLINE_S
         while spool and time.monotonic() < until:
+            if len(spool) == 1:
+                met.wait(DEADLINE_S)  # however slow the killing is, something is left to be said after it
             statuses.append(post(service, spool[0]).status_code)
             if statuses[-1] == 200:
                 spool.pop(0)
@@ -134,10 +134,9 @@ def test_a_server_killed_during_ingest_loses_nothing(service: FleetService, fold
     speaker = threading.Thread(target=speak)
     speaker.start()
     wait_until(lambda: len(statuses) > 2)
-    pid = read_pid(Folder(folder / "server2").pgdata)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: 503 in statuses)
+    with killed(folder / "server2"):
+        met.set()
+        wait_until(lambda: 503 in statuses)
     with EmbeddedServer.start(
         folder / "server2", bin_dir=find_bin_dir(os.environ)
     ):  # the first one's share keeps it going afterwards
