@@ -28,6 +28,8 @@ class Cable:
         self.frozen = threading.Event()  # nothing passes any more, and nobody is told
         self.connections = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._lock = threading.Lock()  # a connection is made or broken, not both at once
+        self._over = threading.Event()
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port: int = self._listening.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -37,16 +39,18 @@ class Cable:
         return f"postgresql://ett@127.0.0.1:{self.port}/ett?sslmode=disable{query}"
 
     def pull(self) -> None:
-        """Break every connection; new ones may come."""
-        for pair in self._pairs:
-            _close(*pair)
-        self._pairs = []
+        """Break every connection, also one that is just made; new ones reach the `target` of now."""
+        with self._lock:
+            for pair in self._pairs:
+                _shut(*pair)
+            self._pairs = []
 
     def close(self) -> None:
         """Stop listening, and break every connection."""
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
+        self._over.set()
         self.pull()
 
     def _accept(self) -> None:
@@ -56,19 +60,28 @@ class Cable:
             except OSError:
                 return
             self.connections += 1
-            target = self.target
             far = socket.socket(socket.AF_UNIX)
-            try:
-                if target is None:
-                    raise ConnectionRefusedError
-                far.connect(target)
-            except OSError:
-                _close(near, far)
-                continue
-            self._pairs.append((near, far))
-            mute = threading.Event()
-            for work in (self._up, self._down):
-                threading.Thread(target=work, args=(near, far, mute), daemon=True).start()
+            with self._lock:
+                target = self.target
+                try:
+                    if target is None:
+                        raise ConnectionRefusedError
+                    far.connect(target)
+                except OSError:
+                    near.close()
+                    far.close()
+                    continue
+                self._pairs.append((near, far))
+            threading.Thread(target=self._carry, args=(near, far), daemon=True).start()
+
+    def _carry(self, near: socket.socket, far: socket.socket) -> None:
+        """Both ways until either ends. Nobody else closes: the number of a closed socket is soon another's."""
+        mute = threading.Event()
+        down = threading.Thread(target=self._down, args=(near, far, mute), daemon=True)
+        down.start()
+        with near, far:
+            self._up(near, far, mute)
+            down.join()
 
     def _up(self, near: socket.socket, far: socket.socket, mute: threading.Event) -> None:
         """From the service to the server, message by message."""
@@ -92,7 +105,7 @@ class Cable:
                     return
                 stores = stores and body != b"COMMIT\0"
                 far.sendall(head + body)
-        _close(near, far)
+        _shut(near, far)
 
     def _down(self, near: socket.socket, far: socket.socket, mute: threading.Event) -> None:
         with suppress(OSError):
@@ -100,12 +113,12 @@ class Cable:
                 self._wait()
                 if not mute.is_set():
                     near.sendall(data)
-        _close(near, far)
+        _shut(near, far)
 
     def _wait(self) -> None:
         """A frozen cable stays frozen for the connections of that time."""
         if self.frozen.is_set():
-            threading.Event().wait()
+            self._over.wait()
 
 
 def _read(one: socket.socket, size: int) -> bytes:
@@ -118,15 +131,10 @@ def _read(one: socket.socket, size: int) -> bytes:
     return parts
 
 
-def _shut(one: socket.socket) -> None:
-    with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-
-
-def _close(*some: socket.socket) -> None:
+def _shut(*some: socket.socket) -> None:
     for one in some:
-        _shut(one)
-        one.close()
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

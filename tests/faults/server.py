@@ -20,6 +20,7 @@ from fleet_ett.postgres.embedded.cluster import USER, Cluster
 from fleet_ett.postgres.embedded.folder import Folder
 from fleet_ett.postgres.embedded.leftovers import is_ready, processes_in
 from fleet_ett.postgres.embedded.programs import find_bin_dir, read_version, runnable_by
+from tests.postgres.embedded import stands_still
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,6 +130,14 @@ class Server:
                 os.kill(pid, number)
             except ProcessLookupError:
                 continue
+
+    def freeze(self) -> None:
+        """SIGSTOP to all, until all stand still: a child that is born meanwhile would answer."""
+        wait_until(self._stand_still)
+
+    def _stand_still(self) -> bool:
+        self.signal(signal.SIGSTOP)
+        return all(stands_still(pid) for pid in self.processes())
 
     def run(self, program: str, *words: str) -> str:
         """One of PostgreSQL's programs, as the server's user; what it said."""

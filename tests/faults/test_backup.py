@@ -53,13 +53,29 @@ def again(senders: list[Sender]) -> list[Sender]:
     return [Sender(one, [one.said[low : low + 7] for low in range(0, len(one.said), 7)]) for one in agents]
 
 
+def counted(server: Server) -> dict[tuple[str, str], int]:
+    """The counters of the jobs that were told while it was dumped, but for unknown time.
+
+    Counters only rise: what nothing was told of yet when it was booked stays counted, and how much that was is a
+    matter of the moment.
+    """
+    told = counters(server.conninfo).items()
+    return {key: value for key, value in told if key[0].startswith("backup") and key[1] != "unknown"}
+
+
 def test_a_living_database_is_dumped_and_restored(server: Server, make: Callable[..., Server]) -> None:
     """The copy is of one instant; `fleet-ett rebuild` gives the same; sent again, all is there once, counted once."""
     senders = make_senders(3, START, steps=40, name="backup")
-    with hosted(server.url) as url, Posting(senders, url, pause_s=0.05) as posting:
-        wait_until(lambda: posting.answers > 20)
-        file = dump(server, "living.dump")
-        posting.finish()
+    last = [one.spool.pop() for one in senders]  # however long the dump takes, something is said after it
+    with hosted(server.url) as url:
+        with Posting(senders, url, pause_s=0.05) as posting:
+            wait_until(lambda: posting.answers > 20)
+            file = dump(server, "living.dump")
+            posting.finish()
+        for one, body in zip(senders, last, strict=True):
+            one.spool.append(body)
+        with Posting(senders, url) as posting:
+            posting.finish()
         check_books(server.conninfo, senders)
     restored = restore(make("restored").create(), file)
     held = restored.ask("SELECT count(*) FROM events")[0][0]
@@ -70,12 +86,13 @@ def test_a_living_database_is_dumped_and_restored(server: Server, make: Callable
             posting.finish()
         check_events(restored.conninfo, repeated)
         check_books(restored.conninfo, senders)
-    expected = {key: value for key, value in counters(server.conninfo).items() if key[0].startswith("backup")}
-    assert expected == counters(restored.conninfo)
+    expected = counted(server)
+    assert {"productive", "replay", "startup"} <= {heading for _, heading in expected}
+    assert expected == counted(restored)
     jobs = restored.ask("SELECT count(*) FROM jobs")[0][0]
     assert f"rebuilt {jobs} jobs\n" == command("rebuild", ETT_DATABASE_URL=restored.url)
     check_books(restored.conninfo, senders)
-    assert expected == counters(restored.conninfo)
+    assert expected == counted(restored)
 
 
 def test_the_database_of_a_running_service_is_set_back(server: Server, make: Callable[..., Server]) -> None:
