@@ -128,7 +128,7 @@ def test_a_bug_is_logged_with_an_id_and_never_shown(caplog: pytest.LogCaptureFix
         serving(uvicorn.Config(app, port=0, log_config=None, lifespan="off")) as url,
         caplog.at_level(logging.ERROR),
     ):
-        answer = httpx.get(f"{url}/bug")
+        answer = httpx.get(f"{url}/bug", timeout=60)
     body = problem(answer, 500, "internal")
     assert "secret" not in answer.text
     assert body["error_id"] in body["detail"]

@@ -77,7 +77,7 @@ def test_in_a_full_line_a_small_one_takes_the_place_of_the_last() -> None:
 
 def test_nobody_stands_in_line_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is sent away, or goes, leaves no gap: the place is free again at the end."""
-    monkeypatch.setattr(module, "SHORTEST_S", 0.05)
+    monkeypatch.setattr(module, "SHORTEST_S", 0.5)  # the other one has gone by then
 
     async def test() -> None:
         turns = Turns(at_once=1, waiting=5, answered_s=0)

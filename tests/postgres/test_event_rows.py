@@ -90,7 +90,7 @@ def test_equal_digests_are_equal_content(one: dict[str, Any], other: dict[str, A
     assert (canonical(first) == canonical(second)) == (digest(first) == digest(second))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=15)
 @given(st.lists(said, min_size=1, max_size=20), st.integers(-(10**9), 10**9))
 def test_events_come_back_from_the_database(
     store: PostgresStore, engine: Engine, raws: list[dict[str, Any]], offset: int

@@ -252,5 +252,7 @@ def test_a_lost_connection_is_no_error_of_the_sender(store: PostgresStore, engin
     agent.hand_in(store, [window(agent, 1)])
     with engine.connect() as conn:
         own = "pid <> pg_backend_pid() AND datname = current_database()"
-        conn.exec_driver_sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {own}").all()
+        conn.exec_driver_sql(
+            f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE {own}"
+        ).all()
     assert {"accepted": 1, "duplicates": 0} == outcome(agent.hand_in(store, [window(agent, 2)]))

@@ -54,7 +54,7 @@ def test_two_services_share_a_rate_and_a_revocation(
     told = {"ETT_DATABASE_URL": database_url, "ETT_ATTRIBUTION_WORKERS": "0"}
     with serving(told) as one, serving(told) as other:
         began, taken = time.monotonic(), 0
-        with httpx.Client(headers=header) as client:
+        with httpx.Client(headers=header, timeout=60) as client:
             for _ in range(50):
                 taken += sum(200 == client.get(f"{url}/docs").status_code for url in (one, other))
             assert 10 <= taken <= 10 + 10 * (time.monotonic() - began)

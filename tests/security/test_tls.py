@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +14,7 @@ from ett_collector.agent.post import opener_for, post
 from fleet_ett.errors import Invalid
 from fleet_ett.listening import tls_files
 from fleet_ett.settings import Settings
+from tests.postgres.embedded import wait_until
 from tests.security.authority import Authority
 from tests.security.bearers import Tokens, bearer
 from tests.security.processes import environment, serving
@@ -102,22 +102,23 @@ def test_an_agent_delivers_over_tls_and_takes_up_a_rotated_token(
         assert agent.stderr
         said = ""
         while " 401 " not in said:
-            said += agent.stderr.readline()
+            line = agent.stderr.readline()
+            assert line, said
+            said += line
         file.write_text(token + "\n")
-        seen = 0
-        for _ in range(100):
-            with engine.connect() as conn:
-                seen = conn.exec_driver_sql("SELECT count(*) FROM nodes WHERE node = 'tls-node'").scalar_one()
-            if seen:
-                break
-            time.sleep(0.1)
-        assert 1 == seen
+        wait_until(lambda: is_known(engine, "tls-node"))  # the agent waits longer after each refusal
     finally:
         agent.terminate()
         said += agent.communicate()[1]
     assert "every user of this machine can read or change" in said
     assert token.rpartition("_")[2] not in said
     assert f"{token}" not in " ".join(str(one) for one in agent.args)
+
+
+def is_known(engine: Engine, node: str) -> bool:
+    with engine.connect() as conn:
+        found = conn.exec_driver_sql("SELECT count(*) FROM nodes WHERE node = %s", (node,)).scalar_one()
+    return bool(found)
 
 
 def test_files_that_do_not_fit_are_told_before_the_service_starts(

@@ -263,7 +263,7 @@ def test_secrets_are_in_no_log_and_no_error(tokens: Tokens, tmp_path: Path) -> N
     headers = (good, old, new, revoked, forged)
     settings = {"ETT_DATABASE_URL": tokens.url, "ETT_ATTRIBUTION_WORKERS": "0", "ETT_LOG_LEVEL": "debug"}
     answers = []
-    with serving(settings, tmp_path / "log") as url, httpx.Client(base_url=url) as client:
+    with serving(settings, tmp_path / "log") as url, httpx.Client(base_url=url, timeout=60) as client:
         for header in headers:
             answers += [
                 client.get(path, headers=header) for path in ("/v1/jobs", "/v1/jobs/nobody's", "/nowhere")

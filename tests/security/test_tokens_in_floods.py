@@ -27,7 +27,10 @@ def test_forged_tokens_hardly_ask_the_database(service: Service, tokens: Tokens,
     assert 200 == service.ask("/v1/components", good).status_code
     asked: list[str] = []
     event.listen(engine, "before_cursor_execute", lambda *told: asked.append(told[2]))
-    with httpx.Client(base_url=service.client.base_url) as client, ThreadPoolExecutor(32) as strangers:
+    with (
+        httpx.Client(base_url=service.client.base_url, timeout=60) as client,
+        ThreadPoolExecutor(32) as strangers,
+    ):
         statuses = list(
             strangers.map(lambda _: client.get("/v1/jobs", headers=forged()).status_code, range(640))
         )
