@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,15 @@ def server(make: Callable[..., Server], shim: Path) -> Server:
     return made
 
 
+@contextmanager
+def full(server: Server, shim: Path) -> Iterator[None]:
+    """No file grows meanwhile, but the log: its segment is a new one, or the server would need the next and give up."""
+    server.do("SELECT pg_switch_wal()")
+    server.do("SELECT pg_logical_emit_message(true, 'faults', 'the first word of the next segment')")
+    with Fault(shim, "full"):
+        yield
+
+
 def long_story(incarnation: str, start: int) -> Agent:
     """Some hundred kB of events, which no free space inside the tables takes."""
     agent = Agent(incarnation=incarnation)
@@ -65,7 +74,7 @@ def test_a_disk_without_room(server: Server, shim: Path) -> None:
     """503 and not ready while files cannot grow, though the server runs; then on by itself."""
     with hosted(server.url, workers=0) as url, httpx.Client(base_url=url, timeout=60) as client:
         heartbeat(client)
-        with Fault(shim, "full"):
+        with full(server, shim):
             agent = long_story("full", START)
             for _ in range(2):
                 assert "the disk of the database is full" in problem(heartbeat(client, agent))
@@ -89,7 +98,7 @@ def test_a_disk_without_room_for_books(server: Server, shim: Path, caplog: pytes
             assert 200 == heartbeat(client, small).status_code
             assert book_due_jobs(engine, Policy())  # every table has a page now: only the segments need more
             assert 200 == heartbeat(client, agent).status_code
-        with Fault(shim, "full"), pytest.raises(Unavailable, match="the disk of the database is full"):
+        with full(server, shim), pytest.raises(Unavailable, match="the disk of the database is full"):
             book_due_jobs(engine, Policy())
         assert "could not be booked" not in caplog.text
         assert [(None,)] == server.ask("SELECT error FROM jobs WHERE job = 'full'")
