@@ -214,7 +214,8 @@ def test_the_stack_comes_up_as_the_readme_says(stack: Stack) -> None:
     done = composed.run("migrate")
     assert 0 == done.returncode, done.stderr
     assert "the database is at migration" in done.stdout
-    refused = composed.run("service", "serve")
+    # not on the port that is written there: this machine may have something on it
+    refused = composed.run("service", "serve", "--port", str(stack.ports["service"]))
     assert 1 == refused.returncode
     assert "fleet-ett token create" in refused.stderr
     for words, path in commands_of_the_readme():

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Queue
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -20,6 +21,9 @@ def is_ready(address: str) -> bool:
     try:
         with urlopen(f"http://{address}/-/ready", timeout=10) as answer:
             return bool(answer.status == 200)
+    except HTTPError as error:
+        error.close()  # or whoever collects garbage next is told of an open connection
+        return False
     except OSError:
         return False
 
