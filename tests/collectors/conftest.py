@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 COLLECTORS = str(Path(__file__).parents[2] / "collectors")
 PATIENCE_S = 30.0
-# On a busy machine a next file may take longer than a trainer waits for it, and records be lost that no test has lost.
+# On a busy machine a next file may take longer than a trainer waits for it, and a small one be used up by other threads
+# a hundred times before one of them comes to its turn: records would be lost that no test has lost.
 PATIENT = """
 from ett_collector import segment, spool
 spool.START_S = spool.PATIENCE_S = 30
+spool.TURNS = 10_000
 """
 
 
