@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,7 +69,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
                 env=environment, capture_output=True, text=True, timeout=400, check=False,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr[-5000:]
-            time.sleep(1.5)  # the agent gives an attempt's last processes a second before it calls it ended
+            books.books(JOB, attempts=2)  # the agent has heard of the end
         finally:
             stop(agent)
         detail = books.books(JOB, attempts=2)

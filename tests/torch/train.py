@@ -63,11 +63,12 @@ class Measured:
     @contextmanager
     def phase(self, name: str, **fields: Any) -> Iterator[None]:
         """Report a phase to the recorder, and measure it without it."""
-        start, mono = time.time_ns(), time.monotonic_ns()
+        before = time.monotonic_ns()
         with ett.phase(name, **fields):
+            entered = time.monotonic_ns()
             yield
             leaving = time.monotonic_ns()
-        self.write(phase=name, start=start, length=time.monotonic_ns() - mono, leaving=leaving)
+        self.write(phase=name, begin=(before, entered), leaving=leaving, left=time.monotonic_ns())
 
 
 def main() -> None:
