@@ -94,11 +94,10 @@ class Cable:
                 body = _read(near, int.from_bytes(head[1:], "big") - 4)
                 self._wait()
                 stores = (stores or b"COPY events" in body) and body != b"ROLLBACK\0"
-                if self.cut and stores and body == b"COMMIT\0":
-                    how, self.cut = self.cut, None
-                    self.cuts += 1
-                    if how == BEFORE:
-                        break
+                how = self._taken() if stores and body == b"COMMIT\0" else None
+                if how == BEFORE:
+                    break
+                if how == AFTER:
                     mute.set()
                     far.sendall(head + body)
                     far.shutdown(socket.SHUT_WR)  # once it is done the server hangs up, and so do we
@@ -106,6 +105,13 @@ class Cable:
                 stores = stores and body != b"COMMIT\0"
                 far.sendall(head + body)
         _shut(near, far)
+
+    def _taken(self) -> str | None:
+        """How to cut, for the first of several that commit at once."""
+        with self._lock:
+            how, self.cut = self.cut, None
+            self.cuts += how is not None
+        return how
 
     def _down(self, near: socket.socket, far: socket.socket, mute: threading.Event) -> None:
         with suppress(OSError):
