@@ -51,7 +51,9 @@ def _run(folder: Path, *, leave: bool) -> None:
         detail = books.books(JOB, launcher.attempts)
         path = f"/v1/jobs/{urllib.parse.quote(JOB, safe='')}"
         cells = books.get(f"{path}/ledger", by="heading,phase,repeated")["items"]
-        (folder / "books.json").write_text(json.dumps({"detail": detail, "cells": cells}))
+        timeline = books.get(f"{path}/timeline")["items"]
+        told = {"detail": detail, "cells": cells, "timeline": timeline}
+        (folder / "books.json").write_text(json.dumps(told))
         say("booked:\n")
         print(ledger_text(detail, cells), flush=True)
         print(f"\nThe service is up: {books.url}{path} (the API: {books.url}/docs)", flush=True)
