@@ -144,6 +144,23 @@ def test_books_of_small_jobs_go_on(events: list[Event], seed: int) -> None:
         kept_books(events, policy, 20, random.Random(seed))
 
 
+def test_a_span_that_a_later_report_closes_is_not_open_before_a_seam() -> None:
+    """Its end came with a start of its own, beyond the seam: background work that was taken back stays so."""
+    policy = Policy(hang_ns=25, heartbeat_ns=12, lateness_ns=10, seam_ns=5, warm_up_ns=8)
+    who, span = {"attempt": "a1", "rank": 0}, {"phase": "image_pull", "span": "s1"}
+    told: list[dict[str, Any]] = [
+        {**who, **span, "type": "phase_open", "start": 30, "overlapped": True},
+        {**who, **span, "type": "phase", "start": 94, "end": 94},
+        {**who, **span, "type": "phase_open", "start": 30},
+        {**who, "type": "phase", "phase": "step_new_data", "aborted": True, "start": 30, "end": 30},
+    ]
+    for step, (start, end) in enumerate(((30, 30), (30, 43), (43, 44), (44, 50))):
+        window = {"first": step, "last": step, "start": start, "end": end, "data_wait": int(step == 2)}
+        told.append({**who, "type": "steps", **window, "cursor_start": 3 * step, "cursor_end": 3 * step + 3})
+    events = [event(seq, "n0", fields, 0) for seq, fields in enumerate(told)]
+    assert sum(kept_books(events, policy, 20, random.Random(seed)).used for seed in range(60)) > 0
+
+
 @pytest.mark.parametrize("scenario", all_scenarios(), ids=lambda one: one.name)
 def test_books_of_scenarios_go_on(scenario: Any) -> None:
     """The scenarios of the contract, at small seams."""

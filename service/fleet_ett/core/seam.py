@@ -207,7 +207,8 @@ def _past(made: Booking, told: Facts, read_from: int) -> Past:
         work_keys=tuple(sorted({*past.work_keys, *before.work_keys})),
         saved=tuple(sorted(saved_steps(before, made.bounds, past))),
         load=max(before.loads, default=None),
-        overlapped=overlapped(before, made.bounds, past),
+        # of the spans as booked: what was closed by a later report is not open in those before it
+        overlapped=overlapped(told, made.bounds, past, before=read_from),
     )
 
 
@@ -265,11 +266,14 @@ def saved_steps(told: Facts, bounds: Bounds, past: Past) -> set[int]:
     return {*past.saved, *(one.body["step"] for one in saves)}
 
 
-def overlapped(told: Facts, bounds: Bounds, past: Past) -> dict[str, dict[int, int]]:
-    """Ns of background work by phase and rank: reported, booked nowhere."""
+def overlapped(
+    told: Facts, bounds: Bounds, past: Past, *, before: int | None = None
+) -> dict[str, dict[int, int]]:
+    """Ns of background work by phase and rank: reported, booked nowhere; `before`: of spans that began earlier."""
     spans = told.spans
     out = {name: dict(by_rank) for name, by_rank in past.overlapped.items()}
-    for row in np.flatnonzero(spans.overlapped).tolist():
+    wanted = spans.overlapped if before is None else spans.overlapped & (spans.start < before)
+    for row in np.flatnonzero(wanted).tolist():
         end = bounds.end if spans.end[row] < 0 else min(int(spans.end[row]), bounds.end)
         by_rank = out.setdefault(told.phase_names[int(spans.phase[row])], {})
         rank = int(spans.rank[row])
