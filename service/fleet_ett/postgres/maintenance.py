@@ -21,12 +21,15 @@ from fleet_ett.postgres.quarantine import prune_quarantine
 from fleet_ett.postgres.tables import incidents
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from sqlalchemy import Connection, Engine
 
 log = logging.getLogger(__name__)
 
 DAY_NS = partitions.DAY_NS
-BATCH = 20_000  # rows that one transaction deletes
+LOCK = 0x6574_7405
+BATCH = 20_000  # rows that one transaction deletes, or a single job's
 LOCKS = "SET LOCAL lock_timeout = '1s'"  # who waits for this lock has everybody else wait behind
 
 _NEEDED = text(
@@ -41,10 +44,12 @@ _RAISE_SEGMENTS = text(
     "INSERT INTO retention (horizon_ns, segments_ns) VALUES (0, :horizon) ON CONFLICT (singleton) DO UPDATE"
     " SET segments_ns = greatest(retention.segments_ns, EXCLUDED.segments_ns) RETURNING segments_ns"
 )
-# Rows that somebody else deletes just now are theirs.
+_OLD_SEGMENTS = text(
+    "SELECT job_id, count(*) FROM segments WHERE end_ns <= :horizon GROUP BY job_id ORDER BY job_id"
+)
+_ONE_DROPS = text("SELECT pg_advisory_xact_lock(:lock)")
 _DELETE_SEGMENTS = text(
-    "DELETE FROM segments WHERE ctid = ANY(ARRAY(SELECT ctid FROM segments WHERE end_ns <= :horizon"
-    " LIMIT :most FOR UPDATE SKIP LOCKED))"
+    "DELETE FROM segments WHERE job_id = ANY(:jobs) AND start_ns < :horizon AND end_ns <= :horizon"
 )
 _FORGET = text(
     "UPDATE attempts SET dirty = true, folded = false, link_digest = NULL, carry = NULL, carry_digest = NULL,"
@@ -78,21 +83,34 @@ def drop_old_segments(engine: Engine, *, keep_ns: int, now: int) -> int:
     """Delete the segments that ended before the oldest day that is kept; returns how many.
 
     Their hours stay in the ledger. The bound is raised first, so that readers never add up half of an hour, and
-    bookings write none before it any more; then rows go in batches, in the order in which they lie.
+    bookings write none before it any more; then rows go in batches of jobs, by whoever comes first.
     """
     horizon = max((now - keep_ns) // DAY_NS * DAY_NS, 0)
     with transaction(engine) as conn:
         horizon = conn.execute(_RAISE_SEGMENTS, {"horizon": horizon}).scalar_one()
+        old = [(row[0], row[1]) for row in conn.execute(_OLD_SEGMENTS, {"horizon": horizon})]
     gone = 0
-    while True:
+    for jobs in _batches(old):
         with transaction(engine) as conn:
-            batch = conn.execute(_DELETE_SEGMENTS, {"horizon": horizon, "most": BATCH}).rowcount
-        gone += batch
-        if batch < BATCH:
-            break
+            conn.execute(_ONE_DROPS, {"lock": LOCK})
+            gone += conn.execute(_DELETE_SEGMENTS, {"jobs": jobs, "horizon": horizon}).rowcount
     if gone:
         log.info("%d segments are dropped (retention); their hours stay in the ledger", gone)
     return gone
+
+
+def _batches(rows: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+    """Jobs in lists that have about BATCH rows; `rows`: how many each has."""
+    jobs: list[int] = []
+    some = 0
+    for job_id, number in rows:
+        jobs.append(job_id)
+        some += number
+        if some >= BATCH:
+            yield jobs
+            jobs, some = [], 0
+    if jobs:
+        yield jobs
 
 
 def drop_old_events(engine: Engine, *, keep_ns: int, now: int) -> list[str]:
