@@ -9,6 +9,8 @@ export FUZZ_S
 TORCH ?= torch==2.13.0
 FRAMEWORKS ?= transformers==5.24.0 accelerate==1.15.0 lightning==2.6.6 megatron-core==0.16.1 \
   'torchtitan==0.3.0; python_version >= "3.11"'
+ON_CITUS = tests/test_http_scenarios.py tests/http tests/metrics $(addprefix tests/postgres/test_,$(addsuffix .py,counters \
+  held_up_parts jobs_due resumed retention rollups scenarios_stored segment_retention store worker))
 PEER ?= ml-goodput-measurement==0.2.3
 TRACER ?= opentelemetry-sdk==1.45.2
 LOCK = .venv-lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.10 --generate-hashes \
@@ -46,6 +48,10 @@ soak: .venv/dev.stamp ## kills, cuts, full disks and wrong clocks from trainer t
 .PHONY: test-images
 test-images: .venv/dev.stamp ## the Dockerfiles' commands in a folder, with all packages by their hashes (a minute)
 	ETT_TEST_IMAGES=1 .venv/bin/python -m pytest tests/deploy/test_images.py
+
+.PHONY: test-citus
+test-citus: .venv/dev.stamp ## the service on three servers with Citus, of the PostgreSQL whose programs ETT_PG_BIN names
+	ETT_TEST_CITUS=1 .venv/bin/python -m pytest -n $(JOBS) --dist loadfile $(ON_CITUS)
 
 .PHONY: soak-faults
 soak-faults: .venv/dev.stamp ## faults that take their time: kills for SECONDS (default 600), a file system that runs full

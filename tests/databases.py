@@ -1,6 +1,7 @@
 """Fixtures: one real PostgreSQL a test run (a worker), a database of its own for each module.
 
-`ETT_PG_BIN=/usr/lib/postgresql/15/bin pytest` runs everything on an installed PostgreSQL.
+`ETT_PG_BIN=/usr/lib/postgresql/15/bin pytest` runs everything on an installed PostgreSQL; with `ETT_TEST_CITUS=1` that
+one has Citus, and databases are distributed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fleet_ett.postgres.embedded.programs import find_bin_dir
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.pool import open_pool
 from fleet_ett.postgres.server import EmbeddedServer
+from tests import citus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,24 +30,40 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[EmbeddedServer]:
-    """A running server, in a folder that its unprivileged user can reach."""
+def servers() -> Iterator[list[EmbeddedServer]]:
+    """Running servers in a folder that their unprivileged user can reach: one, but with Citus."""
     parent = Path(tempfile.mkdtemp(prefix="ett-"))
     parent.chmod(0o711)
-    with EmbeddedServer.start(parent / "data", bin_dir=find_bin_dir(os.environ)) as server:
-        yield server
+    if citus.IS_ASKED_FOR:
+        with citus.started(parent) as found:
+            yield found
+    else:
+        with EmbeddedServer.start(parent / "data", bin_dir=find_bin_dir(os.environ)) as server:
+            yield [server]
     shutil.rmtree(parent)
 
 
+@pytest.fixture(scope="session")
+def postgres(servers: list[EmbeddedServer]) -> EmbeddedServer:
+    """The server that the tests' databases are on."""
+    return servers[0]
+
+
 @pytest.fixture(scope="module")
-def database_url(postgres: EmbeddedServer) -> Iterator[str]:
+def database_url(postgres: EmbeddedServer, servers: list[EmbeddedServer]) -> Iterator[str]:
     """An empty database at the newest migration, for one module."""
     name = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(postgres.conninfo, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}")
     url = make_url(postgres.url).set(database=name).render_as_string(hide_password=False)
-    migrate(url)
-    yield url
+    if citus.IS_ASKED_FOR:
+        with citus.distributed(servers, name):
+            migrate(url)
+            citus.spread(url)
+            yield url
+    else:
+        migrate(url)
+        yield url
     with psycopg.connect(postgres.conninfo, autocommit=True) as admin:
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

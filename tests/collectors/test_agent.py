@@ -219,7 +219,7 @@ def test_sigterm_drains(bench: Bench) -> None:
     errors = bench.stop(agent)
 
     assert list(range(100)) == steps_of(bench.receiver)
-    assert "0 wait" in errors
+    assert ", 0 wait in " in errors
 
 
 def test_refused_events_are_kept_aside(bench: Bench) -> None:

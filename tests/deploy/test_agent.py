@@ -76,7 +76,7 @@ def test_unit_starts_an_agent(bench: Bench) -> None:
         agent = bench.spawn(*AGENT, NOTIFY_SOCKET=str(bench.folder / "notify"), **environ)
         assert manager.recv(1000).startswith(b"READY=1")
     until(lambda: listens(port) and bench.receiver.of("heartbeat"))
-    assert "0 wait" in bench.stop(agent)
+    assert ", 0 wait in " in bench.stop(agent)
 
 
 def test_daemon_set_starts_an_agent(bench: Bench) -> None:

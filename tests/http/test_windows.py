@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fleet_ett.postgres import rollups
+from tests.citus import no_citus
 from tests.http.story import HOUR, T0, Job
 
 if TYPE_CHECKING:
@@ -366,7 +367,8 @@ def test_jobs_that_lost_time_so_in_an_hour_of_the_window(
 
 
 @pytest.mark.parametrize(
-    "filters", [{}, {"team": "ads"}, {"phase": "compile_cold"}, {"component": "compiler"}]
+    "filters",
+    [{}, {"team": "ads"}, {"phase": "compile_cold"}, pytest.param({"component": "compiler"}, marks=no_citus)],
 )
 def test_work_with_keys_is_what_began_in_the_window(service: Service, filters: dict[str, str]) -> None:
     query = (

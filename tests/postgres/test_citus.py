@@ -1,4 +1,4 @@
-"""The tables as Citus would distribute them. Citus itself cannot be had here: its rules are checked on our schema."""
+"""The tables as Citus distributes them: its rules, checked on our schema. `make test-citus` runs the service on it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,25 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Identity, MetaData, Table
 
 from fleet_ett.__main__ import main
 from fleet_ett.errors import Invalid
-from fleet_ett.postgres.shards.citus import DISTRIBUTED, broken_rules, distribute, placement, statements
+from fleet_ett.postgres.shards.citus import (
+    DISTRIBUTED,
+    LOCAL,
+    broken_rules,
+    distribute,
+    placement,
+    statements,
+)
 from fleet_ett.postgres.tables import metadata
+from tests.citus import not_distributed
+from tests.postgres.agents import HOUR, Agent, crashed_and_resumed
+from tests.postgres.stored import LONG_AGO, NOW, book
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from fleet_ett.postgres.store import PostgresStore
+
+pytestmark = not_distributed
 PARTITION = re.compile(r"events_\d+")
 
 
@@ -39,7 +52,6 @@ def test_what_is_kept_for_each_job_is_distributed() -> None:
         "ledger",
         "segments",
         "held_up",
-        "work",
         "incidents",
         "counters",
     }
@@ -70,8 +82,11 @@ def test_each_table_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 == main(["db", "shard", "--print"])
     told = capsys.readouterr().out
     assert told.splitlines() == [f"{statement};" for statement in statements()]
-    calls = r"(?:create_reference_table|create_distributed_table|citus_add_local_table_to_metadata)\('(\w+)'"
-    assert sorted(metadata.tables) == sorted(re.findall(calls, told))
+    calls = r"create_(reference|distributed)_table\('(\w+)'"
+    said = [(name, where) for where, name in re.findall(calls, told)]
+    assert sorted(said) == sorted(
+        (name, placement(table)) for name, table in metadata.tables.items() if placement(table) != LOCAL
+    )
 
 
 def test_identities_of_spread_tables_become_sequences(engine: Engine) -> None:
@@ -88,6 +103,27 @@ def test_identities_of_spread_tables_become_sequences(engine: Engine) -> None:
         conn.exec_driver_sql(f"INSERT INTO attempts (job_id, attempt) VALUES ({ids[1]}, 'a')")
         conn.rollback()
     assert ids[1] == ids[0] + 1
+
+
+def test_parts_of_hours_are_the_same_in_a_language_that_citus_plans(
+    store: PostgresStore, engine: Engine
+) -> None:
+    """The function that tells them is made anew of its own text, whatever the newest migration has made of it."""
+    agent = Agent()
+    crashed_and_resumed(agent, "j", LONG_AGO)
+    agent.hand_in(store, now=NOW)
+    book(engine, NOW)
+    (change,) = (one for one in statements() if "plpgsql" in one)
+    starts = [LONG_AGO + minutes * HOUR // 60 for minutes in range(0, 60, 7)]
+    asked = [f"SELECT * FROM edge_segments({at - at % HOUR}, {at}, {at + HOUR // 120})" for at in starts]
+    with engine.connect() as conn:
+        before = [list(conn.exec_driver_sql(one)) for one in asked]
+        conn.exec_driver_sql(change)
+        language = "SELECT lanname FROM pg_proc JOIN pg_language l ON l.oid = prolang WHERE proname = 'edge_segments'"
+        assert "plpgsql" == conn.exec_driver_sql(language).scalar()
+        assert any(before)
+        assert before == [list(conn.exec_driver_sql(one)) for one in asked]
+        conn.rollback()
 
 
 def test_without_citus_it_says_what_to_do(engine: Engine) -> None:

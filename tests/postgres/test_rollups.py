@@ -16,6 +16,7 @@ from fleet_ett.postgres import migrate as migrations
 from fleet_ett.postgres import rollups, work_lives
 from fleet_ett.postgres.refill import make_sums_anew, refill
 from fleet_ett.worker import book_due_jobs, rebuild
+from tests.citus import not_distributed
 from tests.postgres.agents import HOUR, Agent, S, crashed_and_resumed
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ def test_a_rebuild_leaves_them_as_they_were(store: PostgresStore, engine: Engine
     assert [] == differences(engine)
 
 
+@not_distributed
 def test_an_upgrade_leaves_them_as_they_were(
     database_url: str, store: PostgresStore, engine: Engine, rows: Rows
 ) -> None:

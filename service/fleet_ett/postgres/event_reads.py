@@ -70,21 +70,24 @@ _FAULTS_OF_JOBS = text(
     f"SELECT w.attempt_id, {_ROW} FROM {_ASKED} JOIN events e ON {_WITHIN}"  # noqa: S608
     f" AND e.attempt_id IS NULL AND type = {FAULT} AND {_RARE}"
 )
+# Nodes speak of themselves under ids of their own: who they are is found first, and then what they said where that is.
 _FAULTS_OF_NODES = text(
-    f"SELECT w.attempt_id, {_ROW} FROM {_ASKED} JOIN attempt_nodes n USING (job_id, attempt_id)"  # noqa: S608
-    f" JOIN sources s USING (node) JOIN events e ON e.job_id = {NODE_FAULTS} AND e.source_id = s.source_id"
+    f"WITH w AS MATERIALIZED (SELECT attempt_id, low, high, source_id FROM {_ASKED}"  # noqa: S608
+    " JOIN attempt_nodes n USING (job_id, attempt_id) JOIN sources s USING (node))"
+    f" SELECT w.attempt_id, {_ROW} FROM w JOIN events e ON e.job_id = {NODE_FAULTS} AND e.source_id = w.source_id"
     f" AND type = {FAULT} AND e.start_ns BETWEEN w.low AND w.high AND e.start_ns BETWEEN :lowest AND :highest"
 )
 _LAST_BEAT = (
     f"(SELECT {_ROW} FROM events e WHERE job_id = {NODE_BEATS} AND type = {HEARTBEAT}"  # noqa: S608
-    " AND e.source_id = s.source_id AND start_ns BETWEEN {} AND {} AND start_ns BETWEEN :lowest AND :highest"
+    " AND e.source_id = w.source_id AND start_ns BETWEEN {} AND {} AND start_ns BETWEEN :lowest AND :highest"
     " ORDER BY seq DESC LIMIT 1)"
 )
 _BEATS_OF_NODES = text(
-    "SELECT w.attempt_id, b.* FROM unnest(CAST(:jobs AS bigint[]), CAST(:attempts AS integer[]),"  # noqa: S608
-    " CAST(:lows AS bigint[]), CAST(:ends AS bigint[]), CAST(:highs AS bigint[]))"
-    " AS w (job_id, attempt_id, low, until, high) JOIN attempt_nodes n USING (job_id, attempt_id)"
-    " JOIN sources s USING (node) CROSS JOIN LATERAL ("
+    "WITH w AS MATERIALIZED (SELECT attempt_id, low, until, high, source_id FROM"  # noqa: S608
+    " unnest(CAST(:jobs AS bigint[]), CAST(:attempts AS integer[]), CAST(:lows AS bigint[]), CAST(:ends AS bigint[]),"
+    " CAST(:highs AS bigint[])) AS a (job_id, attempt_id, low, until, high)"
+    " JOIN attempt_nodes n USING (job_id, attempt_id) JOIN sources s USING (node))"
+    " SELECT w.attempt_id, b.* FROM w CROSS JOIN LATERAL ("
     + _LAST_BEAT.format("w.low", "w.until")
     + " UNION ALL "
     + _LAST_BEAT.format("w.until + 1", "w.high")

@@ -31,8 +31,8 @@ _DUE = text(
 )
 _SHOWN = "SELECT job_id, job, name, cluster, team, model, framework, labels, state, folded FROM jobs"
 _HOLD = text(
-    f"{_SHOWN} WHERE job_id = ANY(:jobs) AND (not_before_ns <= :now OR not_before_ns > :pause)"
-    " AND (due_ns <= :now OR EXISTS (SELECT FROM marks m WHERE m.job_id = jobs.job_id))"
+    f"{_SHOWN} WHERE job_id = ANY(:jobs) AND (not_before_ns <= :now OR not_before_ns > :pause)"  # noqa: S608
+    " AND (due_ns <= :now OR EXISTS (SELECT 1 FROM marks m WHERE m.job_id = jobs.job_id))"
     " FOR NO KEY UPDATE SKIP LOCKED"
 )
 _HOLD_ANYWAY = text(f"{_SHOWN} WHERE job_id = ANY(:jobs) ORDER BY job_id FOR NO KEY UPDATE")

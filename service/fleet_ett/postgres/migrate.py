@@ -31,7 +31,7 @@ HEAD = "head"
 OLDEST = 15  # PostgreSQL major version
 LOCK = 0x6574_7401  # "ett" and a number of its own
 SUMS = "2026_11_30_0310"  # the newest migration that changes what sums there are
-_IS_BOOKED = text("SELECT EXISTS (SELECT FROM ledger) OR EXISTS (SELECT FROM work)")
+_IS_BOOKED = text("SELECT EXISTS (SELECT 1 FROM ledger) OR EXISTS (SELECT 1 FROM work)")
 
 
 def migrate(url: str, revision: str = HEAD) -> str:

@@ -80,7 +80,7 @@ _SLICES = "CROSS JOIN LATERAL (VALUES ('', ''), {}) AS s (slice, name)".format(
 
 _SLICE_NAMES = ", ".join(f"'{name}'" for name in ("", *NAMES))
 
-_WAITS = text("SELECT EXISTS (SELECT FROM ledger_deltas) OR EXISTS (SELECT FROM counter_deltas)")
+_WAITS = text("SELECT EXISTS (SELECT 1 FROM ledger_deltas) OR EXISTS (SELECT 1 FROM counter_deltas)")
 _ALONE = text("SELECT pg_try_advisory_xact_lock(:lock)")
 _SIZE = text("SELECT greatest(pg_relation_size('ledger_deltas'), pg_relation_size('counter_deltas'))")
 # made once a connection: a table an hour would leave its rows in the catalogue

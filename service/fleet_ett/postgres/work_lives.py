@@ -78,7 +78,6 @@ def take_out(conn: Connection, job_id: int, attempts: Iterable[int]) -> None:
 def backfill(conn: Connection) -> None:
     """Make them of all work, where there are none (`refill.py`)."""
     conn.execute(text(f"INSERT INTO work_lives ({_COLUMNS}) {_MADE_OF_WORK}"))
-    conn.execute(text("ANALYZE work_lives"))
 
 
 def differences(conn: Connection) -> list[str]:

@@ -17,7 +17,7 @@ from fleet_ett.postgres.tables.rollups import JOB_AMOUNTS
 from fleet_ett.reads import Window
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Select, Subquery, Table
 
     from fleet_ett.postgres.queries.windows import Chosen
     from fleet_ett.reads import Page, Row, Scope
@@ -79,10 +79,8 @@ def _with_sums(window: Window, chosen: ColumnElement[bool]) -> Select[Any]:
         .subquery("sums")
     )
     amounts = [func.coalesce(sums.c[name], 0).label(name) for name in names]
-    begun = select(func.count()).where(attempts.c.job_id == jobs.c.job_id, attempts.c.index.is_not(None))
-    ended = select(func.count()).where(
-        incidents.c.job_id == jobs.c.job_id, *inside(incidents.c.at_ns, window)
-    )
+    begun = _number(attempts, those, attempts.c.index.is_not(None))
+    ended = _number(incidents, those, *inside(incidents.c.at_ns, window))
     return (
         select(
             jobs.c.job_id,
@@ -92,10 +90,19 @@ def _with_sums(window: Window, chosen: ColumnElement[bool]) -> Select[Any]:
             jobs.c.live,
             jobs.c.as_of_ns.label("as_of"),
             jobs.c.error,
-            begun.correlate(jobs).scalar_subquery().label("num_attempts"),
-            ended.correlate(jobs).scalar_subquery().label("num_incidents"),
+            func.coalesce(begun.c.number, 0).label("num_attempts"),
+            func.coalesce(ended.c.number, 0).label("num_incidents"),
             *amounts,
         )
         .join_from(jobs, wanted, wanted.c.job_id == jobs.c.job_id)
         .outerjoin(sums, sums.c.job_id == jobs.c.job_id)
+        .outerjoin(begun, begun.c.job_id == jobs.c.job_id)
+        .outerjoin(ended, ended.c.job_id == jobs.c.job_id)
     )
+
+
+def _number(table: Table, those: Chosen, *which: ColumnElement[bool]) -> Subquery:
+    """How many rows of a table each of those jobs has."""
+    job_id = table.c.job_id
+    query = select(job_id, func.count().label("number")).where(*(one(job_id) for one in those), *which)
+    return query.group_by(job_id).subquery()

@@ -2,7 +2,8 @@
 
 Citus asks that every primary and unique key of a distributed table holds its distribution column, and that foreign
 keys hold it too or lead to reference tables (copied to every server). `jobs` is unique by its key as well as by its
-id, so it is a reference table; so are the other names that events are joined with. The rest stays on the coordinator.
+id, so it is a reference table; so are the other names that events are joined with, and keyed work, whose first time in
+the fleet is looked for across jobs. The rest stays on the coordinator.
 """
 
 from __future__ import annotations
@@ -29,17 +30,30 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, Engine, MetaData, Table
 
 BY = "job_id"
-REFERENCES = frozenset({"jobs", "sources", "nodes", "owners", "retention"})
+REFERENCES = frozenset({"jobs", "sources", "nodes", "owners", "retention", "work", "work_lives"})
+# What jobs came to in all is added up from row to row, and that is done in one place.
+ADDED_UP = frozenset({"job_lives", "ledger_lives", "job_totals", "custom_totals"})
+# A transaction that has written the rows of jobs on several servers at once may not write a reference table.
+ONE_BY_ONE = "citus.multi_shard_modify_mode TO 'sequential'"
 DISTRIBUTED, REFERENCE, LOCAL = "distributed", "reference", "local"
 
-_THERE = text("SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'citus')")
+_DO = "DO $do$ BEGIN EXECUTE {}; END $do$"
+_OF_DATABASE = _DO.format(f"'ALTER DATABASE ' || quote_ident(current_database()) || $$ SET {ONE_BY_ONE}$$")
+# Citus cannot plan an SQL function that is told values; what is asked in PL/pgSQL it plans with the values in place.
+_EDGES = "edge_segments(hour bigint, low bigint, high bigint)"
+_EDGES_APART = _DO.format(
+    f"'CREATE OR REPLACE FUNCTION {_EDGES} RETURNS SETOF hour_segments LANGUAGE plpgsql STABLE AS '"  # noqa: S608 - our own names
+    " || quote_literal('BEGIN RETURN QUERY '"
+    " || (SELECT prosrc FROM pg_proc WHERE oid = 'edge_segments(bigint, bigint, bigint)'::regprocedure) || '; END')"
+)
+_THERE = text("SELECT EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'citus')")
 
 
 def placement(table: Table) -> str:
     """Where a table lives: distributed by job, a reference table on every server, or local to the coordinator."""
     if table.name in REFERENCES:
         return REFERENCE
-    return DISTRIBUTED if BY in table.primary_key.columns else LOCAL
+    return DISTRIBUTED if BY in table.primary_key.columns and table.name not in ADDED_UP else LOCAL
 
 
 def broken_rules(schema: MetaData) -> list[str]:
@@ -55,7 +69,8 @@ def broken_rules(schema: MetaData) -> list[str]:
 def statements(schema: MetaData = metadata) -> Iterator[str]:
     """The SQL that distributes the tables, each once: reference tables first, for others lead to them."""
     yield "CREATE EXTENSION IF NOT EXISTS citus"
-    yield "SET LOCAL citus.multi_shard_modify_mode TO 'sequential'"
+    yield f"SET LOCAL {ONE_BY_ONE}"
+    yield _OF_DATABASE
     tables = schema.sorted_tables
     for table in tables:
         for column in table.columns:
@@ -64,15 +79,13 @@ def statements(schema: MetaData = metadata) -> Iterator[str]:
     for table in tables:
         if placement(table) == REFERENCE:
             yield f"SELECT create_reference_table('{table.name}')"
-    for table in tables:
-        if placement(table) == LOCAL:
-            yield f"SELECT citus_add_local_table_to_metadata('{table.name}')"
     first = None
     for table in tables:
         if placement(table) == DISTRIBUTED:
             together = "" if first is None else f", colocate_with => '{first}'"
             first = first or table.name
             yield f"SELECT create_distributed_table('{table.name}', '{BY}'{together})"
+    yield _EDGES_APART
 
 
 def distribute(engine: Engine) -> Iterator[str]:

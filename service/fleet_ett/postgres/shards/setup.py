@@ -107,7 +107,7 @@ def _claim(url: str, number: int | None, total: int, *, fleet: str | None) -> _F
             locale = tuple(map(str, conn.execute(_LOCALE).one()))
             member = read_member(conn)
             if member is None:
-                if conn.scalar(text("SELECT EXISTS (SELECT FROM jobs)")):
+                if conn.scalar(text("SELECT EXISTS (SELECT 1 FROM jobs)")):
                     msg = f"{name} holds jobs already: a fleet of several servers starts empty"
                     raise Invalid(msg)
                 member = Member(fleet or str(uuid4()), number, total)
