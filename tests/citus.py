@@ -29,7 +29,6 @@ NAMES = ("coordinator", "worker-1", "worker-2")
 SETTINGS = {"shared_preload_libraries": "citus", "max_prepared_transactions": "200", "fsync": "off"}
 SHARDS = 4  # of each table
 
-
 IS_ASKED_FOR = bool(os.environ.get("ETT_TEST_CITUS"))  # databases are to be distributed
 no_citus = pytest.mark.skipif(IS_ASKED_FOR, reason="Citus cannot plan it (deploy/SCALING.md)")
 not_distributed = pytest.mark.skipif(

@@ -86,12 +86,12 @@ def drop_old_segments(engine: Engine, *, keep_ns: int, now: int) -> int:
     bookings write none before it any more; then rows go in batches of jobs, by whoever comes first.
     """
     horizon = max((now - keep_ns) // DAY_NS * DAY_NS, 0)
-    with transaction(engine) as conn:
+    with transaction(engine, answer_s=LONG_S) as conn:
         horizon = conn.execute(_RAISE_SEGMENTS, {"horizon": horizon}).scalar_one()
         old = [(row[0], row[1]) for row in conn.execute(_OLD_SEGMENTS, {"horizon": horizon})]
     gone = 0
     for jobs in _batches(old):
-        with transaction(engine) as conn:
+        with transaction(engine, answer_s=LONG_S) as conn:
             conn.execute(_ONE_DROPS, {"lock": LOCK})
             gone += conn.execute(_DELETE_SEGMENTS, {"jobs": jobs, "horizon": horizon}).rowcount
     if gone:

@@ -164,9 +164,9 @@ class Pieces:
         spans = [one for one in (*self.days, *(self.hours if hours else ())) if one not in without]
         ways = [and_(true(), *between(hour, one.low, one.high)) for one in spans if one.sign > 0]
         taken = [not_(and_(*between(hour, one.low, one.high))) for one in spans if one.sign < 0]
-        return (
-            [or_(*ways), *taken] if ways else [hour < 0]
-        )  # none, in words that Citus takes beside outer joins
+        if not ways:
+            return [hour < 0]  # none, in words that Citus takes beside outer joins
+        return [or_(*ways), *taken]
 
 
 def between(column: ColumnElement[int], low: int | None, high: int | None) -> list[ColumnElement[bool]]:
