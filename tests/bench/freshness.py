@@ -2,7 +2,7 @@
 
 Starts an embedded server and a real `fleet-ett serve`; the agents of a fleet of live jobs, one node each, post what
 they have every `--interval` seconds. Jobs are picked at random; from the moment a batch of theirs is acknowledged they
-are asked for over REST until their books were begun after that moment (`as_of`), so that they hold it for sure.
+are asked for over REST until their books have its steps.
 """
 
 from __future__ import annotations
@@ -127,11 +127,12 @@ class Fleet:
     behind: float = 0.0
     fresh: list[float] = field(default_factory=list)
 
-    async def post(self, agent: Agent, events: list[dict[str, Any]] | None = None) -> bool:
-        """Post what an agent has until it is acknowledged; whether it had anything."""
+    async def post(self, agent: Agent, events: list[dict[str, Any]] | None = None) -> int | None:
+        """Post what an agent has until it is acknowledged; steps of the job so far, None where it had nothing."""
         size, body = agent.body(time.time_ns(), events)
+        steps = agent.step
         if not size:
-            return False
+            return None
         link = await self.posting.get()
         try:
             begin = time.perf_counter()
@@ -148,7 +149,7 @@ class Fleet:
         told = json.loads(answer)
         assert size == told["accepted"] + told["duplicates"], told
         self.sent += size
-        return True
+        return steps
 
     async def speak(self, agent: Agent, first_s: float, until: float, interval: float) -> None:
         """Post from `first_s` on every `interval` s until `until` (s, monotonic)."""
@@ -161,14 +162,14 @@ class Fleet:
 
     async def sample(self, agent: Agent, link: Link, patience_s: float) -> float:
         """Seconds from an acknowledged batch until the job's books hold it."""
-        while not await self.post(agent):  # noqa: ASYNC110 - time has to pass, nobody tells
+        while (steps := await self.post(agent)) is None:  # noqa: ASYNC110 - time has to pass, nobody tells
             await asyncio.sleep(POLL_S)
-        acknowledged, begin = time.time_ns(), time.perf_counter()
+        begin = time.perf_counter()
         while time.perf_counter() - begin < patience_s:
             await asyncio.sleep(POLL_S)
             status, answer = await link.ask("GET", f"/v1/jobs/{quote(agent.job, safe='')}")
             assert status == 200, answer
-            if (json.loads(answer)["as_of"] or 0) >= acknowledged:
+            if json.loads(answer)["steps"]["productive"] >= steps:
                 return time.perf_counter() - begin
         return float("inf")
 
