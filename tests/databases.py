@@ -6,41 +6,34 @@ one has Citus, and databases are distributed.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from fleet_ett.postgres.embedded.programs import find_bin_dir
 from fleet_ett.postgres.migrate import migrate
 from fleet_ett.postgres.pool import open_pool
-from fleet_ett.postgres.server import EmbeddedServer
 from tests import citus
+from tests.servers import reachable_folder, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Engine
 
+    from fleet_ett.postgres.server import EmbeddedServer
+
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[list[EmbeddedServer]]:
     """Running servers in a folder that their unprivileged user can reach: one, but with Citus."""
-    parent = Path(tempfile.mkdtemp(prefix="ett-"))
-    parent.chmod(0o711)
-    if citus.IS_ASKED_FOR:
-        with citus.started(parent) as found:
-            yield found
-    else:
-        with EmbeddedServer.start(parent / "data", bin_dir=find_bin_dir(os.environ)) as server:
-            yield [server]
-    shutil.rmtree(parent)
+    with (
+        reachable_folder() as folder,
+        citus.started(folder) if citus.IS_ASKED_FOR else started(folder, 1) as found,
+    ):
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from tests.shards.fleet import SERVERS, FleetService, fleet_service, reachable_folder, started
+from tests.servers import reachable_folder, started
+from tests.shards.fleet import SERVERS, FleetService, fleet_service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
@@ -15,8 +11,6 @@ import uvicorn
 
 from fleet_ett.app import create_app
 from fleet_ett.core.policy import Policy
-from fleet_ett.postgres.embedded.programs import find_bin_dir
-from fleet_ett.postgres.server import EmbeddedServer
 from fleet_ett.postgres.shards.servers import Fleet, check_fleet, open_fleet
 from fleet_ett.postgres.shards.setup import set_up
 from fleet_ett.postgres.shards.store import FleetStore
@@ -58,26 +52,6 @@ class FleetService(Service):
         for engine in self.engines:
             while book_due_jobs(engine, Policy(), clock=lambda: now):
                 pass
-
-
-@contextmanager
-def started(folder: Path, servers: int) -> Iterator[list[EmbeddedServer]]:
-    """So many real PostgreSQL servers, each with data of its own."""
-    bin_dir = find_bin_dir(os.environ)
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(EmbeddedServer.start(folder / f"server{number}", bin_dir=bin_dir))
-            for number in range(servers)
-        ]
-
-
-@contextmanager
-def reachable_folder() -> Iterator[Path]:
-    """A folder that the servers' unprivileged user can reach."""
-    parent = Path(tempfile.mkdtemp(prefix="ett-"))
-    parent.chmod(0o711)
-    yield parent
-    shutil.rmtree(parent)
 
 
 @contextmanager

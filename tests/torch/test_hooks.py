@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import textwrap
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.collectors.test_recorder import spools
+from tests.ports import free_port
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -45,14 +45,11 @@ def run(folder: Path, code: str, *before: str, **environ: str) -> list[list[dict
     script = folder / "train.py"
     script.write_text(HEAD + textwrap.indent(textwrap.dedent(code), "    ") + TAIL)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ETT_")}
-    with socket.socket() as free:  # another run of these tests may go on beside this one
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     done = subprocess.run(
         [sys.executable, "-m", "ett_collector.run", "--job", "j", "--", sys.executable, *before, str(script)],
         env=kept | {
             "PYTHONPATH": str(ROOT / "collectors"), "ETT_SPOOL_DIR": str(folder / "spool"), "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), **environ,
         },
         cwd=folder, capture_output=True, text=True, timeout=200, check=False,
